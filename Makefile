@@ -1,0 +1,42 @@
+# make demo | test | bench | mutate: each creates the environment in .venv first, once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: help demo test lint types pytest bench mutate clean
+help:
+	@echo "make demo    split digits, four methods, one seed: table, CSV files, curves in demo/"
+	@echo "make test    lint, types, architecture and tests"
+	@echo "make bench   speed as ratios, written to experiments/results/bench.csv"
+	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test"
+
+$(READY): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/hfc demo
+
+test: lint types pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+pytest: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+bench: $(READY)
+	$(BIN)/python experiments/bench.py
+
+mutate: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,62 @@
+"""What every loss needs: precision, the column sets that follow from `steps`, and means over groups of a batch.
+
+`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1 where none has yet; the largest is the
+current step. Nothing here reads a tensor's value on the host.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+def full_precision(values: Tensor) -> Tensor:
+    """The same values in at least float32."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def outside_autocast(like: Tensor) -> torch.autocast:
+    """A context in which operations keep the precision of their inputs."""
+    return torch.autocast(device_type=like.device.type, enabled=False)
+
+
+def seen_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
+    return steps >= 0
+
+
+def old_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
+    """Columns of all earlier steps: what the teacher knows."""
+    return seen_columns(steps) & (steps < steps.amax())
+
+
+def old_fraction(steps: Int[Tensor, "C"], dtype: torch.dtype) -> Float[Tensor, ""]:
+    """z = K^o / (K^o + K^t), the exponent of Eq. 8. 0 in the first step."""
+    return old_columns(steps).sum().to(dtype) / seen_columns(steps).sum().to(dtype)
+
+
+def only(columns: Bool[Tensor, "C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+    """The logits with every other column at -inf: it takes part in no softmax."""
+    return logits.masked_fill(~columns, float("-inf"))
+
+
+class Groups(NamedTuple):
+    """The batch's samples grouped by a label (a class, a step). A group is known by the row of its first sample."""
+
+    first: Int[Tensor, "b"]  # row of the first sample of each sample's group
+    size: Float[Tensor, "b"]  # samples in each sample's group
+    leads: Bool[Tensor, "b"]  # this row is the first of its group
+
+    @staticmethod
+    def by(labels: Int[Tensor, "b"], dtype: torch.dtype) -> "Groups":
+        same = labels[:, None] == labels[None, :]  # (b, b)
+        first = same.to(torch.uint8).argmax(1)
+        return Groups(first, same.sum(1).to(dtype), first == torch.arange(len(labels), device=labels.device))
+
+    def sums(self, rows: Float[Tensor, "b *d"]) -> Float[Tensor, "b *d"]:
+        """Sum over each group, in the row of its first sample; 0 in other rows. Work b·d."""
+        return torch.zeros_like(rows).index_add(0, self.first, rows)
+
+    def means(self, values: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
+        """Mean over each sample's own group."""
+        return self.sums(values)[self.first] / self.size

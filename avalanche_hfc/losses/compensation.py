@@ -1,0 +1,49 @@
+"""Gradient-balanced forgetting compensation (GFC): L_FC, Eq. 6-9.
+
+`b` samples, `C` columns; a column is a class id. `steps` holds the step that brought each class, -1 where none has yet.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.losses._common import Groups, full_precision, old_fraction, only, outside_autocast, seen_columns
+
+
+def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+    """|Γ_i| = 1 - p(target) over the columns given, Eq. 6. In [0, 1], detached.
+
+    Written as exp(LSE of the other columns - LSE of all columns): `1 - p` is 0 in float32 from a margin of 17 on.
+    """
+    logits = full_precision(logits.detach())
+    others = logits.scatter(1, targets[:, None], float("-inf"))
+    return (others.logsumexp(1) - logits.logsumexp(1)).exp()
+
+
+def sharpened_gradient(gradient: Float[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    """log(|Γ_i|^z + 1), z = K^o/(K^o+K^t): the summand of Eq. 8 and the numerator of Eq. 9."""
+    return torch.log1p(gradient ** old_fraction(steps, gradient.dtype))
+
+
+def weights_from_gradient(gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    """Weight of each sample in Eq. 9 from any host's |Γ|: mean 1 over the samples of each step. Detached.
+
+    A step whose gradients are all 0 keeps weight 1 (0/0 otherwise). In the first step the weights are 1 exactly, not to a rounding.
+    """
+    sharpened = sharpened_gradient(full_precision(gradient.detach()), steps)
+    mean = Groups.by(steps[targets], sharpened.dtype).means(sharpened)  # Γ_η^s of the sample's own step, Eq. 8
+    undefined = (mean == 0) | (old_fraction(steps, mean.dtype) == 0)
+    return torch.where(undefined, torch.ones_like(mean), sharpened / mean)
+
+
+def compensation_weights(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    """Weight of each sample in Eq. 9, from the softmax over the seen columns. Detached."""
+    return weights_from_gradient(target_gradient(only(seen_columns(steps), logits), targets), targets, steps)
+
+
+def forgetting_compensation(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
+    """L_FC, Eq. 9."""
+    with outside_autocast(logits):
+        cross_entropy = F.cross_entropy(full_precision(only(seen_columns(steps), logits)), targets, reduction="none")
+        return (compensation_weights(logits, targets, steps) * cross_entropy).mean()

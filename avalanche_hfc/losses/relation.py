@@ -1,0 +1,84 @@
+"""Gradient-balanced relation distillation (GRD): L_RD, Eq. 10-13.
+
+`b` samples, `C` columns of the student, `C'` ≤ `C` of the teacher; a column is a class id in both. `steps` holds the step that brought each
+class, -1 where none has yet. D_KL(P̃, Ỹ) is read as KL(Ỹ ‖ P̃): the other direction is infinite, as Ỹ has exact zeros.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.losses._common import Groups, full_precision, old_columns, only, outside_autocast, seen_columns
+from avalanche_hfc.losses.compensation import compensation_weights
+
+
+def pad_teacher(teacher_logits: Float[Tensor, "b K"], num_columns: int, caller: str) -> Float[Tensor, "b C"]:
+    """The teacher's logits, detached, in the student's columns."""
+    width = teacher_logits.shape[1]
+    if width > num_columns:
+        raise ValueError(
+            f"{caller}: teacher_logits has {width} columns, logits has {num_columns}. The teacher must not know more classes than the student."
+        )
+    return F.pad(full_precision(teacher_logits.detach()), (0, num_columns - width))
+
+
+def relation_targets(
+    targets: Int[Tensor, "b"], teacher_logits: Float[Tensor, "b K"], steps: Int[Tensor, "C"], *, normalise: bool
+) -> Float[Tensor, "b C"]:
+    """Y_i (Sec. 3.4): the teacher's softmax in the old columns, the one-hot label in the new ones. Detached.
+
+    As printed the row of a new class sums to 2, which pulls its probability to 1/2 at most; `normalise` divides each row by its sum.
+    """
+    old = old_columns(steps)
+    teacher = only(old, pad_teacher(teacher_logits, len(steps), "relation_targets")).softmax(1)
+    labels = F.one_hot(targets, len(steps)).to(teacher.dtype)
+    relation = torch.where(old, teacher, labels)
+    return relation / relation.sum(1, keepdim=True) if normalise else relation
+
+
+def prototype_log_probabilities(log_probabilities: Float[Tensor, "b C"], classes: Groups) -> Float[Tensor, "b C"]:
+    """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of its first sample; 0 in other rows.
+
+    As a logsumexp over the class's samples: a mean of probabilities underflows where every sample is sure of another column.
+    """
+    rows = classes.first[:, None].expand_as(log_probabilities)
+    highest = log_probabilities.detach().scatter_reduce(0, rows, log_probabilities.detach(), "amax")  # valid in leading rows
+    sums = classes.sums((log_probabilities - highest[classes.first]).exp())
+    leads = classes.leads[:, None]
+    return torch.where(leads, sums.where(leads, 1.0).log() + highest - classes.size.log()[:, None], 0.0)
+
+
+def relation_distillation(
+    logits: Float[Tensor, "b C"],
+    targets: Int[Tensor, "b"],
+    teacher_logits: Float[Tensor, "b K"],
+    steps: Int[Tensor, "C"],
+    *,
+    normalise: bool = True,
+    average: Literal["present", "seen"] = "present",
+    weights: Float[Tensor, "b"] | None = None,
+) -> Float[Tensor, ""]:
+    """L_RD, Eq. 13: KL(Ỹ_k ‖ P̃_k) of the classes in the batch, weighted by Γ_k^s/Γ_η^s; 0 in the first step.
+
+    `average` divides by the classes present in the batch or by all classes seen (as printed: then the strength falls with b / C).
+    `weights` are per-sample weights w_i in place of those of Eq. 9; a class's weight is the mean over its samples, Eq. 12.
+    """
+    if average not in ("present", "seen"):
+        raise ValueError(f"relation_distillation: average must be 'present' or 'seen', got {average!r}.")
+    with outside_autocast(logits):
+        seen = seen_columns(steps)
+        log_probabilities = full_precision(only(seen, logits)).log_softmax(1).where(seen, 0.0)
+        classes = Groups.by(targets, log_probabilities.dtype)
+        prototypes = prototype_log_probabilities(log_probabilities, classes)
+        relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(prototypes.dtype)
+        prototype_targets = classes.sums(relation) / classes.size[:, None]  # Ỹ_k, Eq. 11, in leading rows
+        divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * prototypes).sum(1)
+        if weights is None:
+            weights = compensation_weights(logits, targets, steps)
+        class_weights = classes.means(full_precision(weights.detach()).to(divergence.dtype))  # Γ_k^s / Γ_η^s
+        counted = classes.leads if average == "present" else seen
+        loss = (class_weights * divergence).where(classes.leads, 0.0).sum() / counted.sum()
+        return torch.where(old_columns(steps).any(), loss, torch.zeros_like(loss))
