@@ -1,0 +1,114 @@
+"""Exemplars as ranked positions in the training data: who is kept, in which order, within which budget."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.memory.herding import check_rule, herding_order
+
+
+class ExemplarMemory:
+    """At most `total` exemplars, ⌊total / classes⌋ of each class, or a fixed number `per_class`; exactly one of the two is given.
+
+    A class's exemplars are ranked once, when it arrives; later they only lose their tail. Old classes shrink before a new one enters: the
+    sum never exceeds `total`. `reserve` makes room for all classes of a step at once; without it each `update` makes room for its own.
+    """
+
+    def __init__(self, *, total: int | None = None, per_class: int | None = None, rule: str = "greedy"):
+        if (total is None) == (per_class is None):
+            raise ValueError(f"ExemplarMemory: give exactly one of total and per_class, got total={total}, per_class={per_class}.")
+        for name, value in (("total", total), ("per_class", per_class)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"ExemplarMemory: {name} must be a whole number of 1 or more, got {value!r}.")
+        check_rule(rule)
+        self.total = total
+        self.per_class = per_class
+        self.rule = rule
+        self._ranked: dict[int, Tensor] = {}  # class id -> positions, best first; in order of arrival
+        self._reserved: set[int] = set()  # announced, not yet given
+
+    def reserve(self, class_ids: Iterable[int]) -> None:
+        """Announce classes that will come: exemplars of the classes present shrink to the limit that then holds."""
+        announced = self._reserved | {int(class_id) for class_id in class_ids}
+        again = sorted(announced & self._ranked.keys())
+        if again:
+            raise ValueError(f"ExemplarMemory: classes {again} are in the memory already. A class is given once.")
+        limit = self._limit(len(self._ranked) + len(announced))
+        self._reserved = announced
+        self._ranked = {class_id: ranked[:limit].clone() for class_id, ranked in self._ranked.items()}
+
+    def update(self, class_id: int, features: Float[Tensor, "n D"], positions: Int[Tensor, "n"]) -> None:
+        """Rank the images of one class by their features and keep the best. `positions` are those of the same images in training order."""
+        if len(features) != len(positions):
+            raise ValueError(f"ExemplarMemory: class {class_id} has {len(features)} features and {len(positions)} positions.")
+        if class_id in self._ranked:
+            raise ValueError(f"ExemplarMemory: class {class_id} is in the memory already. A class is given once.")
+        limit = self._limit(len(self._ranked) + len(self._reserved | {class_id}))
+        order = herding_order(features, limit, rule=self.rule)  # may refuse the features: before anything has changed
+        self.reserve([class_id])
+        self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
+        self._reserved.remove(class_id)
+
+    def positions(self) -> Int[Tensor, "kept"]:
+        """All exemplars: classes in order of arrival, best first within a class. int64, on the host."""
+        return torch.cat([torch.empty(0, dtype=torch.int64), *self._ranked.values()])
+
+    def of(self, class_id: int) -> Int[Tensor, "kept"]:
+        """The exemplars of one class, best first."""
+        if class_id not in self._ranked:
+            raise ValueError(f"ExemplarMemory: no exemplars of class {class_id}. Classes present: {list(self.classes)}.")
+        return self._ranked[class_id].clone()
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Classes with exemplars, in order of arrival."""
+        return tuple(self._ranked)
+
+    @property
+    def per_class_limit(self) -> int:
+        """The most exemplars a class may have now, classes announced by `reserve` counted."""
+        return self._limit(len(self._ranked) + len(self._reserved))
+
+    def __len__(self) -> int:
+        return sum(len(ranked) for ranked in self._ranked.values())
+
+    def _limit(self, num_classes: int) -> int:
+        if self.per_class is not None:
+            return self.per_class
+        assert self.total is not None
+        if self.total < num_classes:
+            raise ValueError(f"ExemplarMemory: total={self.total} is less than one exemplar for each of {num_classes} classes.")
+        return self.total // max(num_classes, 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data and tensors. `classes` and `positions` run side by side."""
+        return {
+            "total": self.total,
+            "per_class": self.per_class,
+            "rule": self.rule,
+            "reserved": sorted(self._reserved),
+            "classes": list(self._ranked),
+            "positions": [ranked.clone() for ranked in self._ranked.values()],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave. A state of another budget or rule is refused, as is one that breaks the budget."""
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            raise ValueError(f"ExemplarMemory: the state lacks {sorted(missing)}.")
+        for name in ("total", "per_class", "rule"):
+            if state[name] != getattr(self, name):
+                raise ValueError(f"ExemplarMemory: the state has {name}={state[name]!r}, this memory {getattr(self, name)!r}.")
+        classes, positions = state["classes"], state["positions"]
+        if len(classes) != len(positions):
+            raise ValueError(f"ExemplarMemory: the state has {len(classes)} classes and {len(positions)} lists of positions.")
+        ranked = {int(class_id): kept.to("cpu", torch.int64).clone() for class_id, kept in zip(classes, positions, strict=True)}
+        reserved = {int(class_id) for class_id in state["reserved"]}
+        limit = self._limit(len(ranked) + len(reserved))
+        longest = max((len(kept) for kept in ranked.values()), default=0)
+        if longest > limit:
+            raise ValueError(f"ExemplarMemory: the state holds {longest} exemplars of one class, {limit} are allowed.")
+        self._ranked, self._reserved = ranked, reserved
