@@ -1,0 +1,7 @@
+"""Class orders, transforms and splits: images in, Avalanche benchmarks out."""
+
+from avalanche_hfc.benchmarks.orders import CLASS_ORDERS, class_order
+from avalanche_hfc.benchmarks.splits import split_digits
+from avalanche_hfc.benchmarks.transforms import TRANSFORMS, build_transforms
+
+__all__ = ["CLASS_ORDERS", "class_order", "TRANSFORMS", "build_transforms", "split_digits"]

@@ -1,0 +1,126 @@
+"""How classes are dealt out over steps: checks of a split, and the one call of Avalanche's `nc_benchmark`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+
+from avalanche.benchmarks import nc_benchmark
+from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
+from numpy.random import RandomState
+
+from avalanche_hfc.benchmarks._images import Source, TensorImages
+from avalanche_hfc.benchmarks.orders import class_order as order_by_name
+from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, build_transforms
+
+OFFICIAL_IMAGE_SIZE = 224      # the released code enlarges every image to it, CIFAR's too
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The arguments that all splits share. What can be refused without the data is refused here, before it is read."""
+
+    num_steps: int
+    base_fraction: float
+    class_order: str | Sequence[int] | None
+    transforms: str
+    image_size: int | None
+    seed: int
+    paper_order: str | None = None      # the name behind class_order="paper"
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, got {self.num_steps}.")
+        if self.base_fraction not in (0, 0.5):
+            raise ValueError(f"base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got {self.base_fraction}.")
+        if self.image_size is not None and self.image_size < 1:
+            raise ValueError(f"image_size must be at least 1 pixel or None, got {self.image_size}.")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be between 0 and 2**32 - 1, got {self.seed}.")
+        build_transforms(self.transforms, self.image_size or OFFICIAL_IMAGE_SIZE)      # refuses an unknown name
+        if isinstance(self.class_order, str):
+            self.named_order(self.class_order)
+
+    def named_order(self, name: str) -> tuple[int, ...]:
+        if name != "paper":
+            return order_by_name(name)
+        if self.paper_order is None:
+            raise ValueError("class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None (drawn by seed), a name or all class ids.")
+        return order_by_name(self.paper_order)
+
+    def order(self, num_classes: int) -> list[int]:
+        """The class ids in order of arrival: every id below `num_classes` once."""
+        if self.class_order is None:
+            return RandomState(self.seed).permutation(num_classes).tolist()      # its own generator: no global one is touched
+        given = self.named_order(self.class_order) if isinstance(self.class_order, str) else self.class_order
+        order = [index(class_id) for class_id in given]
+        count = Counter(order)
+        faults = {
+            "missing": [class_id for class_id in range(num_classes) if class_id not in count],
+            "repeated": [class_id for class_id, times in count.items() if times > 1],
+            "unknown": [class_id for class_id in count if not 0 <= class_id < num_classes],
+        }
+        found = "; ".join(f"{fault}: {shortened(ids)}" for fault, ids in faults.items() if ids)
+        if found:
+            name = repr(self.class_order) if isinstance(self.class_order, str) else "given"
+            raise ValueError(f"class_order ({name}) must hold each class id from 0 to {num_classes - 1} once. {found}.")
+        return order
+
+    def classes_per_step(self, num_classes: int) -> list[int]:
+        """Number of classes of every step; the base step first."""
+        base = num_classes // 2 if self.base_fraction else 0
+        spread = num_classes - base
+        if self.base_fraction and num_classes % 2:
+            raise ValueError(f"base_fraction=0.5 needs an even number of classes, the data has {num_classes}.")
+        if spread % self.num_steps:
+            allowed = ", ".join(str(steps) for steps in range(1, spread + 1) if spread % steps == 0)
+            after = f" after a base step of {base}" if base else ""
+            raise ValueError(f"{spread} classes{after} cannot be split evenly over {self.num_steps} steps. Allowed num_steps: {allowed}.")
+        return [base] * bool(base) + [spread // self.num_steps] * self.num_steps
+
+
+def shortened(values: Sequence, limit: int = 10) -> str:
+    """'1, 2, 3 … (57 in all)': enough of a list to act on."""
+    shown = ", ".join(str(value) for value in values[:limit])
+    return shown if len(values) <= limit else f"{shown} … ({len(values)} in all)"
+
+
+def make_benchmark(source: Source, plan: Plan) -> NCScenario:
+    """The benchmark of `source` by `plan`, with the original class ids and no global generator touched.
+
+    It also carries `class_names` (indexed by class id) and `image_shape` (channels, height, width after the transforms).
+    """
+    num_classes = len(source.class_names)
+    order, per_step = plan.order(num_classes), plan.classes_per_step(num_classes)
+    image_size = plan.image_size or (OFFICIAL_IMAGE_SIZE if plan.transforms == "official" else source.image_size)
+    for part in (source.train, source.test):
+        part.as_pil = plan.transforms != "plain"
+        _check_pixels(part, plan.transforms, image_size)
+    train_transform, eval_transform = build_transforms(plan.transforms, image_size, statistics=source.statistics)
+    benchmark = nc_benchmark(
+        source.train,
+        source.test,
+        n_experiences=len(per_step),
+        task_labels=False,
+        shuffle=False,
+        fixed_class_order=order,
+        per_exp_classes=dict(enumerate(per_step)),
+        train_transform=train_transform,
+        eval_transform=eval_transform,
+    )
+    benchmark.class_names = source.class_names
+    benchmark.image_shape = (source.num_channels, image_size, image_size)
+    return benchmark
+
+
+def _check_pixels(images: TensorImages, transforms: str, image_size: int) -> None:
+    """timm's augmentations need bytes; the padded crop needs images of its own size."""
+    if transforms == "plain":
+        return
+    if isinstance(images, TensorImages) and images.images.is_floating_point():
+        raise ValueError(f"transforms {transforms!r} work on uint8 images, these are float. Use transforms='plain' or convert them.")
+    if image_size <= PADDED_CROP_LIMIT and images.sizes != {(image_size, image_size)}:
+        raise ValueError(
+            f"transforms {transforms!r} do not resize up to {PADDED_CROP_LIMIT} px: image_size is {image_size}, "
+            f"the images are (width, height) {shortened(sorted(images.sizes))}. Use transforms='plain' or a larger image_size."
+        )
