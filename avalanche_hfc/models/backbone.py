@@ -1,0 +1,79 @@
+"""A timm `VisionTransformer` by name, checked: what a user may get wrong is said before weights are fetched."""
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import timm
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import nn
+
+Size = int | tuple[int, int] | None
+OWN_ARGUMENTS = {"img_size": "image_size", "patch_size": "patch_size", "num_classes": "the growing head", "block_fn": "plain blocks only"}
+
+
+def build_backbone(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
+    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches timm's weights, after all checks."""
+    check_name(name)
+    check_options(options)
+    vit = _create(name, image_size, patch_size, options, pretrained=False)
+    check_plain(name, vit)
+    check_divisible(vit)
+    if pretrained:
+        vit = _create(name, image_size, patch_size, options, pretrained=True)
+    if isinstance(vit.norm, nn.Identity):  # averaging ViTs keep their last norm behind the pooling, which is not done here
+        vit.norm, vit.fc_norm = vit.fc_norm, nn.Identity()
+    vit.attn_pool = None
+    return vit
+
+
+def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> nn.Module:
+    arguments = dict(options)
+    if not arguments.get("class_token", True):
+        arguments.setdefault("global_pool", "")  # timm's default pools by the class token
+    try:
+        return timm.create_model(name, pretrained=pretrained, num_classes=0, img_size=image_size, patch_size=patch_size, **arguments)
+    except (AssertionError, TypeError) as error:
+        asked = f"image_size={image_size}, patch_size={patch_size}, backbone_options={arguments}"
+        raise ValueError(f"timm cannot build {name!r} with {asked}: {error}") from error
+
+
+def check_name(name: str) -> None:
+    known = timm.list_models()
+    with_tag = timm.list_pretrained()
+    if name in known or name in with_tag:
+        return
+    near = difflib.get_close_matches(name, [known_name for known_name in known + with_tag if "vit" in known_name], n=5)
+    hint = f"Did you mean {', '.join(near)}?" if near else "timm.list_models('vit_*') lists the names."
+    raise ValueError(f"Unknown backbone {name!r}. {hint}")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Every key must be an argument of timm's `VisionTransformer` that is not set otherwise."""
+    known = sorted(set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS})
+    for key in options:
+        if key in OWN_ARGUMENTS:
+            raise ValueError(f"backbone_options: {key!r} is set by TSAViT itself ({OWN_ARGUMENTS[key]}).")
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3)
+            hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
+            raise ValueError(f"backbone_options: unknown key {key!r}. {hint}")
+
+
+def check_plain(name: str, vit: nn.Module) -> None:
+    if not isinstance(vit, VisionTransformer):
+        raise ValueError(f"Backbone {name!r} is a {type(vit).__name__}; only timm's VisionTransformer will do, such as vit_base_patch16_224.mae.")
+    other = next((type(block).__name__ for block in vit.blocks if type(block) is not Block), None)
+    if other is not None:
+        raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")
+    if not isinstance(vit.patch_drop, nn.Identity):
+        raise ValueError("backbone_options: patch_drop_rate must be 0: TSAViT gives the tokens of every patch.")
+
+
+def check_divisible(vit: VisionTransformer) -> None:
+    """timm accepts an image that its patches do not cover, and drops the rest."""
+    for size, patch in zip(vit.patch_embed.img_size or (), vit.patch_embed.patch_size, strict=False):
+        if size % patch:
+            nearest = max(1, round(size / patch)) * patch
+            raise ValueError(f"image_size {size} is not a multiple of patch_size {patch}; the nearest is {nearest}.")

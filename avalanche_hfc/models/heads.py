@@ -1,0 +1,112 @@
+"""The linear head that grows with the classes: one row per class id, a column is a class id."""
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from avalanche.models import DynamicModule
+from jaxtyping import Float
+from torch import Tensor, nn
+
+UNSEEN_LOGIT = -1000.0  # mask_value of Avalanche's IncrementalClassifier
+
+
+class GrowingLinear(DynamicModule):
+    """D -> C with bias, C = largest trained class id + 1; starts with no row.
+
+    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no gradient. Their rows are zero until the class
+    arrives and the row is drawn, so that weight decay cannot shrink it before. Growth makes new `weight` and `bias` parameters under the old
+    names: an optimizer must be told (Avalanche's strategies do so, by name).
+    """
+
+    seen: Tensor
+
+    def __init__(self, in_features: int):
+        super().__init__()
+        if in_features < 1:
+            raise ValueError(f"GrowingLinear: in_features must be at least 1, got {in_features}.")
+        self.in_features = in_features
+        self.weight = nn.Parameter(torch.empty(0, in_features))
+        self.bias = nn.Parameter(torch.empty(0))
+        self.register_buffer("seen", torch.empty(0, dtype=torch.bool))
+        self._padded_width = 0
+
+    @property
+    def out_features(self) -> int:
+        """C, the number of rows."""
+        return self.weight.shape[0]
+
+    def adaptation(self, experience: Any) -> None:
+        """Training mode: `grow` by the classes of the experience. Eval mode: only remember how wide outputs must be, until training goes on."""
+        class_ids = getattr(experience, "classes_in_this_experience", None)
+        if class_ids is None:
+            raise ValueError(
+                f"GrowingLinear: {type(experience).__name__} has no classes_in_this_experience. "
+                "Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
+            )
+        if self.training:
+            self.grow(class_ids)
+        else:
+            self._padded_width = max([self._padded_width, *(class_id + 1 for class_id in _checked(class_ids))])
+
+    @torch.no_grad()
+    def grow(self, class_ids: Iterable[int]) -> None:
+        """Draw a row for each class that arrives: weights N(0, 1/D), bias U(±1/√D) (HFC.md §1.2). Rows of classes seen keep their bits."""
+        arriving = _checked(class_ids)
+        if not arriving:
+            return
+        self._widen(max(self.out_features, arriving[-1] + 1))
+        bound = 1 / math.sqrt(self.in_features)
+        already_seen = [False] * self.out_features if self.seen.is_meta else self.seen.tolist()
+        for class_id in arriving:
+            if not already_seen[class_id]:
+                self.weight[class_id].normal_(0, bound)
+                self.bias[class_id].uniform_(-bound, bound)
+                self.seen[class_id] = True
+
+    def _widen(self, rows: int) -> None:
+        """New parameters of `rows` rows, zero where there was none; the old ones stay when the number is the same."""
+        missing = rows - self.out_features
+        if missing == 0:
+            return
+        weight = torch.cat([self.weight.detach(), self.weight.new_zeros(missing, self.in_features)])
+        bias = torch.cat([self.bias.detach(), self.bias.new_zeros(missing)])
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+        self.bias = nn.Parameter(bias, requires_grad=self.bias.requires_grad)
+        self.seen = torch.cat([self.seen, self.seen.new_zeros(missing)])
+
+    def train(self, mode: bool = True) -> "GrowingLinear":
+        """Also forgets the width remembered by an evaluation, unless that evaluation is still going on."""
+        if mode or self.training:
+            self._padded_width = 0
+        super().train(mode)
+        return self
+
+    def forward(self, embedding: Float[Tensor, "*b D"]) -> Float[Tensor, "*b C"]:
+        logits = F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT)
+        missing = 0 if self.training else self._padded_width - self.out_features
+        return F.pad(logits, (0, missing), value=UNSEEN_LOGIT) if missing > 0 else logits
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take as many rows as come in. The parameters are then new ones, as after growth."""
+        incoming = state_dict.get(prefix + "weight")
+        if incoming is not None and incoming.ndim == 2 and incoming.shape[0] != self.out_features:
+            rows = incoming.shape[0]
+            self.weight = nn.Parameter(self.weight.new_zeros(rows, self.in_features), requires_grad=self.weight.requires_grad)
+            self.bias = nn.Parameter(self.bias.new_zeros(rows), requires_grad=self.bias.requires_grad)
+            self.seen = self.seen.new_zeros(rows)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def _checked(class_ids: Iterable[int]) -> list[int]:
+    """Class ids as sorted Python integers, each once."""
+    checked = sorted({operator.index(class_id) for class_id in class_ids})
+    if checked and checked[0] < 0:
+        raise ValueError(f"GrowingLinear: a class id is a column and must be 0 or more, got {checked[0]}.")
+    return checked

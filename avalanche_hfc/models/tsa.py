@@ -1,0 +1,75 @@
+"""Task-shared attention (TSA), Eq. 3-4: one learned query pools the tokens of the encoder.
+
+`b` samples, `N` tokens, `D` = embed_dim, `H` heads of `d` = D/H. The embedding E_0 is shared by all samples and steps, so it comes in with
+one row; the output of a block has a row per sample.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from timm.layers import DropPath, Mlp, trunc_normal_
+from torch import Tensor, nn
+
+
+class TSABlock(nn.Module):
+    """E_l = S + MLP(LN(S)), S = attention of LN(E_{l-1}) over LN(Z). Eq. 3-4.
+
+    `residual=True` is the released block (HFC.md §3.2): the embedding is added to S and is a key and value itself. `drop_path` then drops
+    both branches of a sample; with `residual=False` it drops the MLP branch only, since S has no path beside it.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, residual: bool = False, drop_path: float = 0.0, mlp_ratio: float = 4.0):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"TSABlock: embed_dim {embed_dim} is not a multiple of num_heads {num_heads}.")
+        self.num_heads = num_heads
+        self.residual = residual
+        self.norm1 = nn.LayerNorm(embed_dim, eps=1e-5)  # one for embedding and tokens
+        self.query = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.key = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.value = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.project = nn.Linear(embed_dim, embed_dim)
+        self.norm2 = nn.LayerNorm(embed_dim, eps=1e-5)
+        self.mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), act_layer=nn.GELU)
+        self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b D"]:
+        pooled = self.attention(self.norm1(embedding), self.norm1(tokens))
+        if self.residual:
+            pooled = embedding + self.drop_path(pooled)
+        return pooled + self.drop_path(self.mlp(self.norm2(pooled)))
+
+    def attention(self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b D"]:
+        """S of Eq. 3, both inputs normalised.
+
+        W_k is folded into the one query and W_v applied after pooling: no projection of the N tokens is formed.
+        """
+        heads = self.num_heads
+        head_dim = tokens.shape[-1] // heads
+        query = self.query(embedding).unflatten(-1, (heads, head_dim)) / math.sqrt(head_dim)  # (1|b, H, d)
+        probe = torch.einsum("bhd,hdD->bhD", query, self.key.weight.unflatten(0, (heads, head_dim)))  # (1|b, H, D)
+        scores = self._scores(probe, tokens)  # (b, H, N)
+        if self.residual:
+            own = (probe * embedding[:, None]).sum(-1, keepdim=True)  # (1|b, H, 1), the embedding as a key
+            scores = torch.cat([own.expand(len(tokens), -1, -1), scores], dim=-1)
+        share = scores.softmax(-1).to(tokens.dtype)
+        if self.residual:
+            pooled = share[..., 1:] @ tokens + share[..., :1] * embedding[:, None]
+        else:
+            pooled = share @ tokens  # (b, H, D)
+        value = torch.einsum("bhD,hdD->bhd", pooled, self.value.weight.unflatten(0, (heads, head_dim)))
+        return self.project(value.flatten(1))
+
+    @staticmethod
+    def _scores(probe: Float[Tensor, "#b H D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b H N"]:
+        """A probe shared by all samples is one matrix product with all tokens."""
+        if len(probe) == 1:
+            return F.linear(tokens, probe[0]).transpose(1, 2)
+        return probe @ tokens.transpose(1, 2)
