@@ -30,6 +30,15 @@ class AdaptedBlock(nn.Module):
     Holds the parts of a timm `Block` under their own names, so that a file of backbone weights fits with or without adapters.
     """
 
+    norm1: nn.Module
+    attn: nn.Module
+    ls1: nn.Module
+    drop_path1: nn.Module
+    norm2: nn.Module
+    mlp: nn.Module
+    ls2: nn.Module
+    drop_path2: nn.Module
+
     def __init__(self, block: Block, embed_dim: int, adapter_dim: int):
         super().__init__()
         for name, part in block.named_children():

@@ -28,7 +28,7 @@ def build_backbone(name: str, image_size: Size, patch_size: Size, options: Mappi
     return vit
 
 
-def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> nn.Module:
+def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> Any:
     arguments = dict(options)
     if not arguments.get("class_token", True):
         arguments.setdefault("global_pool", "")  # timm's default pools by the class token
@@ -63,7 +63,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def check_plain(name: str, vit: nn.Module) -> None:
     if not isinstance(vit, VisionTransformer):
-        raise ValueError(f"Backbone {name!r} is a {type(vit).__name__}; only timm's VisionTransformer will do, such as vit_base_patch16_224.mae.")
+        raise ValueError(f"Backbone {name!r} is a {type(vit).__name__}; only timm's VisionTransformer will do, e.g. vit_base_patch16_224.")
     other = next((type(block).__name__ for block in vit.blocks if type(block) is not Block), None)
     if other is not None:
         raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")

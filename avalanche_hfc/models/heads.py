@@ -17,9 +17,9 @@ UNSEEN_LOGIT = -1000.0  # mask_value of Avalanche's IncrementalClassifier
 class GrowingLinear(DynamicModule):
     """D -> C with bias, C = largest trained class id + 1; starts with no row.
 
-    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no gradient. Their rows are zero until the class
-    arrives and the row is drawn, so that weight decay cannot shrink it before. Growth makes new `weight` and `bias` parameters under the old
-    names: an optimizer must be told (Avalanche's strategies do so, by name).
+    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no gradient. Their rows are zero until the
+    class arrives and the row is drawn, so that weight decay cannot shrink it before. Growth makes new parameters under the old names
+    (`weight`, `bias`): an optimizer must be told. Avalanche's strategies do so.
     """
 
     seen: Tensor
@@ -40,7 +40,7 @@ class GrowingLinear(DynamicModule):
         return self.weight.shape[0]
 
     def adaptation(self, experience: Any) -> None:
-        """Training mode: `grow` by the classes of the experience. Eval mode: only remember how wide outputs must be, until training goes on."""
+        """Training mode: `grow` by the experience's classes. Eval mode: only remember how wide outputs must be, until training goes on."""
         class_ids = getattr(experience, "classes_in_this_experience", None)
         if class_ids is None:
             raise ValueError(
@@ -93,8 +93,8 @@ class GrowingLinear(DynamicModule):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take as many rows as come in. The parameters are then new ones, as after growth."""
         incoming = state_dict.get(prefix + "weight")
-        if incoming is not None and incoming.ndim == 2 and incoming.shape[0] != self.out_features:
-            rows = incoming.shape[0]
+        if incoming is not None and incoming.shape[1:] == (self.in_features,) and len(incoming) != self.out_features:
+            rows = len(incoming)
             self.weight = nn.Parameter(self.weight.new_zeros(rows, self.in_features), requires_grad=self.weight.requires_grad)
             self.bias = nn.Parameter(self.bias.new_zeros(rows), requires_grad=self.bias.requires_grad)
             self.seen = self.seen.new_zeros(rows)

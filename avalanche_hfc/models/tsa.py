@@ -7,7 +7,6 @@ one row; the output of a block has a row per sample.
 import math
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from timm.layers import DropPath, Mlp, trunc_normal_
 from torch import Tensor, nn
@@ -55,7 +54,7 @@ class TSABlock(nn.Module):
         head_dim = tokens.shape[-1] // heads
         query = self.query(embedding).unflatten(-1, (heads, head_dim)) / math.sqrt(head_dim)  # (1|b, H, d)
         probe = torch.einsum("bhd,hdD->bhD", query, self.key.weight.unflatten(0, (heads, head_dim)))  # (1|b, H, D)
-        scores = self._scores(probe, tokens)  # (b, H, N)
+        scores = probe @ tokens.transpose(1, 2)  # (b, H, N)
         if self.residual:
             own = (probe * embedding[:, None]).sum(-1, keepdim=True)  # (1|b, H, 1), the embedding as a key
             scores = torch.cat([own.expand(len(tokens), -1, -1), scores], dim=-1)
@@ -66,10 +65,3 @@ class TSABlock(nn.Module):
             pooled = share @ tokens  # (b, H, D)
         value = torch.einsum("bhD,hdD->bhd", pooled, self.value.weight.unflatten(0, (heads, head_dim)))
         return self.project(value.flatten(1))
-
-    @staticmethod
-    def _scores(probe: Float[Tensor, "#b H D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b H N"]:
-        """A probe shared by all samples is one matrix product with all tokens."""
-        if len(probe) == 1:
-            return F.linear(tokens, probe[0]).transpose(1, 2)
-        return probe @ tokens.transpose(1, 2)

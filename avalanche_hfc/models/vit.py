@@ -1,6 +1,6 @@
 """TSAViT: a timm ViT encoder, TSA blocks (Eq. 3-4) and a growing head.
 
-`b` images, `D` = embed_dim, `C` columns. The `T` tokens are the backbone's prefix tokens (class, registers), then the patches of an h × w grid.
+`b` images, `D` = embed_dim, `C` columns. The `T` tokens are the prefix tokens (class, registers), then the patches of an h × w grid.
 """
 
 from collections.abc import Mapping
@@ -107,7 +107,7 @@ class TSAViT(DynamicModule):
         return self._prefix(x, {}) if self.shares_prefix else None
 
     def embed(self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None) -> Float[Tensor, "b D"]:
-        """E, the input of the head. `prefix` is what `prefix(x)` gave, here or in a model with the same frozen blocks; `x` is not read then."""
+        """E, the input of the head. `prefix` is what `prefix(x)` gave here or in a model with the same frozen blocks; x is then unread."""
         return self._pool(self._tokens(x, prefix, {}))
 
     def get_features(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
