@@ -1,10 +1,11 @@
 """Data sets under the benchmarks: all images in one tensor, or paths read on demand. Items are (image, class id)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
-from PIL import Image
+from jaxtyping import Bool, Float, Integer, UInt8
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -12,39 +13,68 @@ from avalanche_hfc.benchmarks.transforms import IMAGENET, Statistics
 
 
 class TensorImages(Dataset):
-    """Images in one tensor, uint8 or float in [0, 1]. Items are tensors (c, h, w), or PIL images, which timm's augmentations need (`as_pil`)."""
+    """Images in one tensor, uint8 or float in [0, 1]. Items hold tensors (c, h, w) or, with `as_pil`, what timm's augmentations need."""
 
     as_pil = False
 
-    def __init__(self, images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], targets: Int[np.ndarray, "n"]):
+    def __init__(self, images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], targets: Integer[np.ndarray, "n"]):
         self.images = images
         self.targets = targets.tolist()      # a list: Avalanche reads it one by one
+        self.sizes = {(images.shape[3], images.shape[2])}      # (width, height), as in PIL
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, position):
-        return self.__getitems__([position])[0]
+        image = self.images[position]
+        return Image.fromarray(image.permute(1, 2, 0).numpy()) if self.as_pil else image, self.targets[position]
 
-    def __getitems__(self, positions: list[int]) -> list:
-        """The items of a batch, with one look into the tensor; torch's loader asks for it by this name."""
-        chosen = self.images[positions]
-        images = [Image.fromarray(image) for image in chosen.permute(0, 2, 3, 1).numpy()] if self.as_pil else chosen
-        return list(zip(images, (self.targets[position] for position in positions), strict=True))
 
-    @property
-    def sizes(self) -> set[tuple[int, int]]:
-        """(width, height) of the images."""
-        return {(self.images.shape[3], self.images.shape[2])}
+class FileImages(Dataset):
+    """Images in files, read when asked for; items hold PIL images in RGB. `upright` obeys the orientation a camera noted (EXIF)."""
+
+    def __init__(self, paths: list[str], targets: list[int], sizes: set[tuple[int, int]], *, upright: bool):
+        self.paths, self.targets, self.sizes, self.upright = paths, targets, sizes, upright
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, position):
+        path = self.paths[position]
+        try:
+            with Image.open(path) as image:
+                return (ImageOps.exif_transpose(image) if self.upright else image).convert("RGB"), self.targets[position]
+        except OSError as error:      # checked when the benchmark was made: gone or damaged since
+            raise ValueError(f"Cannot read image {path}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A data set as read, before it is split. A class id is a position in `class_names`."""
+    """A data set as read, before it is split. A class id is a position in `class_names`; each has images in both parts."""
 
-    train: TensorImages
-    test: TensorImages
+    train: TensorImages | FileImages
+    test: TensorImages | FileImages
     class_names: tuple[str, ...]
-    image_size: int      # the side of the images, or the side they are brought to if the user names none
+    image_size: int | None      # side of the transformed images if the user names none; None: the user must
     num_channels: int = 3
     statistics: Statistics = IMAGENET
+
+    def __post_init__(self) -> None:
+        known = set(range(len(self.class_names)))
+        for name, part in (("training", self.train), ("test", self.test)):
+            met = set(part.targets)
+            if met - known:
+                raise ValueError(f"The {name} images have labels {shortened(sorted(met - known))}; class ids are 0 to {len(known) - 1}.")
+            if known - met:
+                raise ValueError(f"No {name} image for class ids {shortened(sorted(known - met))} of {len(known)}. Every class needs one.")
+
+
+def is_test(num_images: int) -> Bool[np.ndarray, "num_images"]:
+    """The test part of a class that comes in one piece: its second image, then every fifth. Two images suffice, and no seed matters."""
+    return np.arange(num_images) % 5 == 1
+
+
+def shortened(values: Sequence, limit: int = 10) -> str:
+    """'1, 2, 3 … (57 in all)': enough of a list to act on."""
+    shown = ", ".join(str(value) for value in values[:limit])
+    return shown if len(values) <= limit else f"{shown} … ({len(values)} in all)"

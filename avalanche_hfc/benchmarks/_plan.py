@@ -4,15 +4,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
+from typing import SupportsIndex
 
+import numpy as np
+import torch
 from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from numpy.random import RandomState
 
-from avalanche_hfc.benchmarks._images import Source, TensorImages
+from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages, shortened
+from avalanche_hfc.benchmarks._names import lookup
 from avalanche_hfc.benchmarks.orders import class_order as order_by_name
-from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, build_transforms
+from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, TRANSFORMS, build_transforms
 
+ClassOrder = str | Sequence[SupportsIndex] | np.ndarray | None
 OFFICIAL_IMAGE_SIZE = 224      # the released code enlarges every image to it, CIFAR's too
 
 
@@ -21,11 +26,12 @@ class Plan:
     """The arguments that all splits share. What can be refused without the data is refused here, before it is read."""
 
     num_steps: int
-    base_fraction: float
-    class_order: str | Sequence[int] | None
+    base_fraction: int | float
+    class_order: ClassOrder
     transforms: str
     image_size: int | None
     seed: int
+    num_classes: int | None = None      # where it is known before the data is read
     paper_order: str | None = None      # the name behind class_order="paper"
 
     def __post_init__(self) -> None:
@@ -37,15 +43,18 @@ class Plan:
             raise ValueError(f"image_size must be at least 1 pixel or None, got {self.image_size}.")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be between 0 and 2**32 - 1, got {self.seed}.")
-        build_transforms(self.transforms, self.image_size or OFFICIAL_IMAGE_SIZE)      # refuses an unknown name
+        lookup(TRANSFORMS, self.transforms, "transforms")
         if isinstance(self.class_order, str):
             self.named_order(self.class_order)
+        if self.num_classes is not None:
+            self.order(self.num_classes)
+            self.classes_per_step(self.num_classes)
 
     def named_order(self, name: str) -> tuple[int, ...]:
         if name != "paper":
             return order_by_name(name)
         if self.paper_order is None:
-            raise ValueError("class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None (drawn by seed), a name or all class ids.")
+            raise ValueError("class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None, a name or all class ids.")
         return order_by_name(self.paper_order)
 
     def order(self, num_classes: int) -> list[int]:
@@ -79,12 +88,6 @@ class Plan:
         return [base] * bool(base) + [spread // self.num_steps] * self.num_steps
 
 
-def shortened(values: Sequence, limit: int = 10) -> str:
-    """'1, 2, 3 … (57 in all)': enough of a list to act on."""
-    shown = ", ".join(str(value) for value in values[:limit])
-    return shown if len(values) <= limit else f"{shown} … ({len(values)} in all)"
-
-
 def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     """The benchmark of `source` by `plan`, with the original class ids and no global generator touched.
 
@@ -93,9 +96,11 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     num_classes = len(source.class_names)
     order, per_step = plan.order(num_classes), plan.classes_per_step(num_classes)
     image_size = plan.image_size or (OFFICIAL_IMAGE_SIZE if plan.transforms == "official" else source.image_size)
-    for part in (source.train, source.test):
-        part.as_pil = plan.transforms != "plain"
-        _check_pixels(part, plan.transforms, image_size)
+    if image_size is None:
+        raise ValueError(f"The images are not square, (width, height) {shortened(sorted(source.train.sizes))}. Name an image_size.")
+    if plan.transforms != "plain":
+        for part in (source.train, source.test):
+            _fit_to_augmentation(part, plan.transforms, image_size)
     train_transform, eval_transform = build_transforms(plan.transforms, image_size, statistics=source.statistics)
     benchmark = nc_benchmark(
         source.train,
@@ -113,12 +118,12 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     return benchmark
 
 
-def _check_pixels(images: TensorImages, transforms: str, image_size: int) -> None:
-    """timm's augmentations need bytes; the padded crop needs images of its own size."""
-    if transforms == "plain":
-        return
-    if isinstance(images, TensorImages) and images.images.is_floating_point():
-        raise ValueError(f"transforms {transforms!r} work on uint8 images, these are float. Use transforms='plain' or convert them.")
+def _fit_to_augmentation(images: TensorImages | FileImages, transforms: str, image_size: int) -> None:
+    """Hand out PIL images, of the size that the padded crop needs."""
+    if isinstance(images, TensorImages):
+        if images.images.dtype != torch.uint8:
+            raise ValueError(f"transforms {transforms!r} need uint8 images, these are float. Use transforms='plain' or convert them.")
+        images.as_pil = True
     if image_size <= PADDED_CROP_LIMIT and images.sizes != {(image_size, image_size)}:
         raise ValueError(
             f"transforms {transforms!r} do not resize up to {PADDED_CROP_LIMIT} px: image_size is {image_size}, "

@@ -5,12 +5,13 @@ synsets (ImageNet). Sources and checksums: HFC.md §5.
 """
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import cache
 
 import numpy as np
 from numpy.random import RandomState
 from timm.data import ImageNetInfo
+
+from avalanche_hfc.benchmarks._names import lookup
 
 # numpy's legacy RandomState is used throughout: its streams are frozen, those of Generator may change between versions.
 
@@ -48,16 +49,8 @@ CLASS_ORDERS: dict[str, Callable[[], np.ndarray] | tuple[int, ...]] = {
 
 def class_order(name: str) -> tuple[int, ...]:
     """The class ids in the order in which `name` brings them; a name of `CLASS_ORDERS`."""
-    if name not in CLASS_ORDERS:
-        raise ValueError(f"Unknown class order {name!r}. {known_names(name, CLASS_ORDERS)}")
-    recipe = CLASS_ORDERS[name]
+    recipe = lookup(CLASS_ORDERS, name, "class order")
     return tuple(int(class_id) for class_id in (recipe() if callable(recipe) else recipe))
-
-
-def known_names(name: str, names: dict) -> str:
-    """'Known: a, b. Did you mean 'a'?', the tail of an error about an unknown name."""
-    near = get_close_matches(name, names, n=1)
-    return f"Known: {', '.join(names)}." + (f" Did you mean {near[0]!r}?" if near else "")
 
 
 @cache

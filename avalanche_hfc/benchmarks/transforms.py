@@ -1,15 +1,16 @@
 """Transforms by name, as pairs (train, eval). The stages of dytox and official are those of HFC.md §1.3, in its order."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from timm.data import create_transform
 from torch import Tensor
-from torchvision.transforms import Compose, Normalize, RandomCrop, Resize, ToTensor
+from torchvision.transforms import Compose, Normalize, RandomCrop, ToTensor
 from torchvision.transforms import functional as TF
 
-from avalanche_hfc.benchmarks.orders import known_names
+from avalanche_hfc.benchmarks._names import lookup
 
+Transform = Callable[[Any], Tensor]
 PADDED_CROP_LIMIT = 32      # px; up to here dytox and official crop with padding and never resize
 
 
@@ -22,27 +23,31 @@ class Statistics(NamedTuple):
 
 IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR100 = Statistics((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
-HALF = Statistics((0.5,), (0.5,))      # one value for any number of channels
 
 
-class ToUnitTensor:
-    """A PIL image or a uint8 tensor becomes a float tensor in [0, 1]; a float tensor is in [0, 1] already and stays as it is."""
+class PlainTransform:
+    """No augmentation: squash to a square of `image_size`, scale to [0, 1], then to [-1, 1] (mean 0.5, std 0.5).
+
+    Takes a PIL image or a tensor (…, c, h, w) of one image or a batch: uint8, or float, which must be in [0, 1] already.
+    """
+
+    def __init__(self, image_size: int):
+        self.size = [image_size, image_size]
 
     def __call__(self, image) -> Tensor:
         tensor = image if isinstance(image, Tensor) else TF.pil_to_tensor(image)
-        return tensor if tensor.is_floating_point() else tensor.float() / 255
-
-    def __repr__(self) -> str:
-        return "ToUnitTensor()"
-
-
-def _plain(image_size: int, statistics: Statistics) -> tuple[Compose, Compose]:
-    """No augmentation: squash to a square of `image_size`, scale to [0, 1], then to [-1, 1]. `statistics` plays no part."""
-    stages = Compose([Resize((image_size, image_size), antialias=True), ToUnitTensor(), Normalize(*HALF)])
-    return stages, stages
+        if not tensor.is_floating_point():
+            tensor = tensor.float() / 255
+        if list(tensor.shape[-2:]) != self.size:
+            tensor = TF.resize(tensor, self.size, antialias=True)
+        return tensor * 2 - 1
 
 
-def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tuple[Compose, Compose]:
+def _plain(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
+    return PlainTransform(image_size), PlainTransform(image_size)
+
+
+def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tuple[Transform, Transform]:
     """The list of HFC.md §1.3. timm's colour jitter is left out: RandAugment switches it off anyway."""
     train = create_transform(
         image_size,
@@ -67,25 +72,23 @@ def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tu
     return train, create_transform(image_size, interpolation="bicubic", crop_pct=0.875, mean=statistics.mean, std=statistics.std)
 
 
-def _dytox(image_size: int, statistics: Statistics) -> tuple[Compose, Compose]:
+def _dytox(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
     """The paper's and DyTox's: no random erasing; the data's own `statistics` up to 32 px, ImageNet's above."""
     return _augmented(image_size, statistics if image_size <= PADDED_CROP_LIMIT else IMAGENET, erasing=0.0)
 
 
-def _official(image_size: int, statistics: Statistics) -> tuple[Compose, Compose]:
+def _official(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
     """The released code's: random erasing 0.25 and ImageNet's statistics, whatever the data. `statistics` play no part."""
     return _augmented(image_size, IMAGENET, erasing=0.25)
 
 
-TRANSFORMS: dict[str, Callable[[int, Statistics], tuple[Compose, Compose]]] = {
+TRANSFORMS: dict[str, Callable[[int, Statistics], tuple[Transform, Transform]]] = {
     "dytox": _dytox,
     "official": _official,
     "plain": _plain,
 }
 
 
-def build_transforms(name: str, image_size: int, *, statistics: Statistics = IMAGENET) -> tuple[Compose, Compose]:
-    """(train, eval) transforms for square images of `image_size` pixels."""
-    if name not in TRANSFORMS:
-        raise ValueError(f"Unknown transforms {name!r}. {known_names(name, TRANSFORMS)}")
-    return TRANSFORMS[name](image_size, statistics)
+def build_transforms(name: str, image_size: int, *, statistics: Statistics = IMAGENET) -> tuple[Transform, Transform]:
+    """(train, eval) transforms that give square images of `image_size` pixels. `statistics`, of the data, enter dytox up to 32 px only."""
+    return lookup(TRANSFORMS, name, "transforms")(image_size, statistics)
