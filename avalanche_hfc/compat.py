@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from types import FunctionType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,8 +60,9 @@ class RepairedICaRLLossPlugin(ICaRLLossPlugin):
     def after_training_exp(self, strategy, **kwargs):
         self.old_model = None  # the parent copies when there is none
         super().after_training_exp(strategy, **kwargs)
-        self.old_model.eval_classifier = self.old_model.train_classifier  # in eval mode it would answer with distances to class means
-        self.old_model.eval().requires_grad_(False)
+        teacher: Any = self.old_model
+        teacher.eval_classifier = teacher.train_classifier  # in eval mode it would answer with distances to class means
+        teacher.eval().requires_grad_(False)
 
 
 class RepairedICaRL(ICaRL):
@@ -78,7 +80,8 @@ class RepairedICaRL(ICaRL):
 def collate_ragged_logits(samples: list) -> list[Tensor]:
     """Batch of (x, y, task label, logits), where rows of logits have the width of their time: padded with NaN to the widest."""
     *columns, logits = zip(*samples, strict=True)
-    return [*map(default_collate, columns), torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True, padding_value=float("nan"))]
+    padded = torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True, padding_value=float("nan"))
+    return [*(default_collate(list(column)) for column in columns), padded]
 
 
 def known_logits(stored: Float[Tensor, "b old"], current: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
@@ -95,6 +98,9 @@ class RepairedDER(DER):
     with later ones nor subtracted from wider ones, and a masked -1000 meets a trained column in the squared error.
     The mean of the squared error still runs over all C columns.
     """
+
+    replay_loader: Iterator | None
+    batch_logits: Tensor
 
     def _before_training_exp(self, **kwargs):
         super()._before_training_exp(**kwargs)
