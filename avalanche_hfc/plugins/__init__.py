@@ -1,0 +1,8 @@
+"""Avalanche plugins: the two losses and herding replay, for any host, and the frozen teacher they share."""
+
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+
+__all__ = ["GFCPlugin", "GRDPlugin", "HerdingReplayPlugin", "FrozenTeacher", "StepTable"]

@@ -1,0 +1,114 @@
+"""Herding replay: exemplars are positions in the training data; each step trains on the new data and the exemplars together."""
+
+from typing import Any
+
+import torch
+from avalanche.benchmarks.utils import concat_datasets
+from avalanche.training.plugins import SupervisedPlugin
+from avalanche.training.supervised import EWC, LwF, Naive
+from avalanche.training.templates import SupervisedTemplate
+from jaxtyping import Int
+from torch import Tensor
+
+from avalanche_hfc.memory import ExemplarMemory
+from avalanche_hfc.plugins.features import feature_function, features_of
+from avalanche_hfc.plugins.steps import StepTable, classes_of
+
+HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
+
+
+class HerdingReplayPlugin(SupervisedPlugin):
+    """Keeps exemplars of each class by herding and adds them to the data of later steps, under the training transform.
+
+    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each; `rule` as in `herding_order`.
+    An exemplar is a position: the offset of its experience in training order plus its index in `experience.dataset`. No image is copied
+    and no data set nested. Features for herding: eval transform, the model as it is after the step.
+    """
+
+    def __init__(self, *, mem_size: int | None = None, per_class: int | None = None, rule: str = "greedy"):
+        super().__init__()
+        self.memory = ExemplarMemory(total=mem_size, per_class=per_class, rule=rule)
+        self.sources: list[Any] = []  # data set of each step trained, in training order
+        self._source_ids: list[int] = []  # their indices in the stream they came from
+        self._lengths: list[int] = []
+
+    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+        refuse_second_memory(strategy, self)
+        feature_function(strategy.model)
+
+    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+        StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
+        self._check_budget(strategy.experience)
+        self._find_sources(strategy.experience)
+        if len(self.memory):
+            strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *self.exemplars()])
+
+    def exemplars(self) -> list[Any]:
+        """The exemplars as data sets under the training transform, one for each step that has any."""
+        positions, start, parts = self.memory.positions(), 0, []
+        for source, length in zip(self.sources, self._lengths, strict=True):
+            own = positions[(positions >= start) & (positions < start + length)] - start
+            if len(own):
+                parts.append(source.train().subset(own.tolist()))
+            start += length
+        return parts
+
+    def after_training_exp(self, strategy: Any, num_workers: int = 0, **kwargs: Any) -> None:
+        experience = strategy.experience
+        features = features_of(
+            strategy.model, experience.dataset, batch_size=strategy.eval_mb_size, device=strategy.device, num_workers=num_workers
+        )
+        targets = torch.as_tensor(list(experience.dataset.targets))
+        offset = sum(self._lengths)
+        self.memory.reserve(classes_of(experience))
+        for class_id in classes_of(experience):
+            own = (targets == class_id).nonzero()[:, 0]
+            self.memory.update(class_id, features[own.to(features.device)], own + offset)
+        self.sources.append(experience.dataset)
+        self._source_ids.append(experience.current_experience)
+        self._lengths.append(len(experience.dataset))
+
+    def _check_budget(self, experience: Any) -> None:
+        """Memory for every class of the benchmark, where the benchmark knows them all: said before the first batch."""
+        known = set(classes_of(experience)) | set(self.memory.classes)
+        for name in ("previous_classes", "future_classes"):
+            known |= set(getattr(experience, name, None) or ())
+        if self.memory.total is not None and self.memory.total < len(known):
+            raise ValueError(f"A memory of {self.memory.total} exemplars is too small for {len(known)} classes: one of each is the least.")
+
+    def _find_sources(self, experience: Any) -> None:
+        """After `load_state_dict`: the data sets of the steps before, from the stream of the experience at hand."""
+        for step in range(len(self.sources), len(self._source_ids)):
+            dataset = experience.origin_stream[self._source_ids[step]].dataset
+            if len(dataset) != self._lengths[step]:
+                raise ValueError(
+                    f"The exemplars of step {step} stand in {self._lengths[step]} training images, the benchmark given has {len(dataset)} there."
+                )
+            self.sources.append(dataset)
+
+    def positions_of_class(self) -> dict[int, Int[Tensor, "kept"]]:
+        """Ranked positions by class id."""
+        return {class_id: self.memory.of(class_id) for class_id in self.memory.classes}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"memory": self.memory.state_dict(), "source_ids": list(self._source_ids), "lengths": list(self._lengths)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memory.load_state_dict(state["memory"])
+        if self._source_ids != state["source_ids"]:
+            self.sources = []  # found again when the next experience comes
+        self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
+
+
+def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
+    """Raise where the host, or another plugin, keeps a memory of its own."""
+    host, kind = type(strategy).__name__, type(strategy)
+    if not (kind is SupervisedTemplate or isinstance(strategy, HOSTS_WITHOUT_MEMORY) or getattr(kind, "takes_herding_replay", False)):
+        allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
+        raise ValueError(
+            f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory ({allowed} and the strategies of avalanche_hfc)."
+        )
+    for other in strategy.plugins:
+        owns_memory = any(hasattr(other, name) for name in ("storage_policy", "memory", "buffers", "x_memory", "memory_x"))
+        if other is not plugin and owns_memory:
+            raise ValueError(f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. Leave one out.")

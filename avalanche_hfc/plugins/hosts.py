@@ -1,0 +1,176 @@
+"""Where a host computes its classification loss: one adapter for each kind of host, so that GFC and GRD can act in all of them."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from avalanche.training.losses import ICaRLLossPlugin
+from avalanche.training.plugins import BiCPlugin
+from avalanche.training.supervised import DER, ER_ACE, ICaRL
+from avalanche.training.templates.problem_type.supervised_problem import SupervisedProblem
+from avalanche.training.templates.update_type.sgd_update import SGDUpdate
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+
+HOSTS_THAT_WORK = "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and the strategies of avalanche_hfc"
+
+
+class Term(NamedTuple):
+    """One mean of per-sample classification losses in the host's objective: scale · mean(losses)."""
+
+    logits: Float[Tensor, "n C"]  # columns outside the host's own cross-entropy are -inf
+    targets: Int[Tensor, "n"]
+    losses: Float[Tensor, "n"]
+    scale: float
+
+
+class Batch(NamedTuple):
+    """The samples of one iteration as the model saw them."""
+
+    x: Tensor
+    logits: Float[Tensor, "n C"]
+    targets: Int[Tensor, "n"]
+
+
+class Host:
+    """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC, Cumulative and most others."""
+
+    def __init__(self, strategy: Any):
+        self.strategy = strategy
+
+    def check(self) -> None:
+        """Raise unless the host's loss is the criterion on `mb_output`, and the criterion a plain mean cross-entropy."""
+        kind = type(self.strategy)
+        if kind.training_epoch is not SGDUpdate.training_epoch or kind.criterion is not SupervisedProblem.criterion:
+            raise ValueError(f"it computes its loss in a way of its own, not as a cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
+        criterion = self.strategy._criterion
+        plain = isinstance(criterion, nn.CrossEntropyLoss) and (
+            (criterion.weight, criterion.reduction, criterion.label_smoothing, criterion.ignore_index) == (None, "mean", 0.0, -100)
+        )
+        if not plain and criterion is not F.cross_entropy:
+            raise ValueError(f"its criterion is {criterion!r}; a plain CrossEntropyLoss() is needed (no class weights, no label smoothing)")
+
+    def after_forward(self) -> None:
+        """Keep what the host will have dropped when the terms are asked for."""
+
+    def terms(self) -> list[Term]:
+        logits, targets = self.strategy.mb_output, self.strategy.mb_y
+        return [Term(logits, targets, F.cross_entropy(logits, targets, reduction="none"), 1.0)]
+
+    def batch(self) -> Batch:
+        return Batch(self.strategy.mb_x, self.strategy.mb_output, self.strategy.mb_y)
+
+    def forward(self, model: nn.Module, x: Tensor) -> Tensor:
+        """A model's logits for the whole batch; a frozen prefix that the strategy has computed already is not computed again."""
+        prefix = getattr(self.strategy, "mb_prefix", None)
+        return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
+
+    def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
+        return FrozenTeacher.of(self.strategy).logits(x, self.forward)
+
+    def later_factor(self, plugin: Any) -> float:
+        """What the host will still multiply the loss with after this plugin has added to it."""
+        return 1.0
+
+
+class BiCHost(Host):
+    """BiC forms (1-λ) · loss + λ · KD in its own `before_backward`: what was added before is scaled, what comes after is not."""
+
+    def bic(self) -> BiCPlugin:
+        return next(p for p in self.strategy.plugins if isinstance(p, BiCPlugin))
+
+    def classification_share(self) -> float:
+        """1-λ from the second step on; 1 with a λ of the user's own, which BiC adds without taking anything away."""
+        bic = self.bic()
+        return 1 - StepTable.of(self.strategy).old_fraction if bic.model_old is not None and bic.lamb == -1 else 1.0
+
+    def terms(self) -> list[Term]:
+        return [term._replace(scale=self.classification_share()) for term in super().terms()]
+
+    def later_factor(self, plugin: Any) -> float:
+        order = self.strategy.plugins
+        return self.classification_share() if order.index(plugin) < order.index(self.bic()) else 1.0
+
+
+class DERHost(Host):
+    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a mean of their own."""
+
+    def check(self) -> None:
+        """DER's cross-entropies are its own; the criterion serves in the first step only."""
+
+    def terms(self) -> list[Term]:
+        host = self.strategy
+        if host.replay_loader is None:
+            return super().terms()
+        rows = (slice(host.batch_size_mem, None), 1.0), (slice(None, host.batch_size_mem), host.beta)
+        losses = F.cross_entropy(host.mb_output, host.mb_y, reduction="none")
+        return [Term(host.mb_output[part], host.mb_y[part], losses[part], scale) for part, scale in rows if scale]
+
+
+class ERACEHost(Host):
+    """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the memory rows, among all columns."""
+
+    def check(self) -> None:
+        """ER_ACE's cross-entropies are its own; the criterion serves in the first step only."""
+
+    def terms(self) -> list[Term]:
+        host = self.strategy
+        if host.replay_loader is None:
+            return super().terms()
+        absent = torch.ones(host.mb_output.shape[1], dtype=torch.bool, device=host.mb_output.device).index_fill(0, host.mb_y, False)
+        current = host.mb_output.masked_fill(absent, float("-inf"))
+        parts = (current, host.mb_y), (host.mb_buffer_out, host.mb_buffer_y)
+        return [Term(logits, y, F.cross_entropy(logits, y, reduction="none"), 0.5) for logits, y in parts]
+
+    def batch(self) -> Batch:
+        host = self.strategy
+        if host.replay_loader is None:
+            return super().batch()
+        return Batch(
+            torch.cat([host.mb_x, host.mb_buffer_x]),
+            torch.cat([host.mb_output, host.mb_buffer_out]),
+            torch.cat([host.mb_y, host.mb_buffer_y]),
+        )
+
+
+class ICaRLHost(Host):
+    """ICaRL: binary cross-entropy, mean over all columns, to the old model's sigmoids in the old columns and the label in the new."""
+
+    def check(self) -> None:
+        if not isinstance(self.strategy._criterion, ICaRLLossPlugin):
+            raise ValueError(f"its criterion is {self.strategy._criterion!r}; ICaRL's own ICaRLLossPlugin is needed")
+
+    def after_forward(self) -> None:
+        self.old_logits = self.strategy._criterion.old_logits  # the criterion drops them when it is called
+
+    def terms(self) -> list[Term]:
+        logits, targets = self.strategy.mb_output, self.strategy.mb_y
+        labels = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
+        if self.old_logits is not None:
+            old = self.strategy._criterion.old_classes
+            labels[:, old] = self.old_logits[:, old].sigmoid()
+        losses = F.binary_cross_entropy(logits.sigmoid(), labels, reduction="none").mean(1)
+        return [Term(logits, targets, losses, 1.0)]
+
+    def forward(self, model: nn.Module, x: Tensor) -> Tensor:
+        return model.train_classifier(model.feature_extractor(x))  # type: ignore[operator]  # in eval mode it would give distances
+
+
+def host_of(strategy: Any, plugin: Any) -> Host:
+    """The adapter for this strategy, checked; a ValueError that names host and plugin where the plugin cannot act."""
+    kinds: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
+    adapter = next((adapter for kind, adapter in kinds.items() if isinstance(strategy, kind)), Host)
+    if adapter is Host and any(isinstance(p, BiCPlugin) for p in strategy.plugins):
+        adapter = BiCHost
+    host = adapter(strategy)
+    name = type(plugin).__name__
+    try:
+        host.check()
+    except ValueError as error:
+        raise ValueError(f"{name} cannot act in {type(strategy).__name__}: {error}.") from None
+    if sum(type(p) is type(plugin) for p in strategy.plugins) > 1:
+        raise ValueError(f"{type(strategy).__name__} has two {name}s; one is enough, with the sum of their weights.")
+    return host

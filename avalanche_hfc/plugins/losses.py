@@ -1,0 +1,108 @@
+"""GFC and GRD as additive plugins: they add to the host's loss, wherever the host computed it."""
+
+from typing import Any, Literal
+
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor
+
+from avalanche_hfc.losses import relation_distillation
+from avalanche_hfc.plugins.hosts import Host, host_of
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+
+Weight = float | int | Literal["balanced"]
+
+
+class HostedPlugin(SupervisedPlugin):
+    """A loss term inside a host: finds the host's adapter, keeps the step table, does nothing in the first step (Eq. 14: t ≥ 2)."""
+
+    host: Host
+    loss_terms: dict[str, Tensor]
+
+    def __init__(self, weight: Weight):
+        super().__init__()
+        self.weight = checked_weight(type(self).__name__, weight)
+        self.loss_terms = {}
+
+    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+        self.host = host_of(strategy, self)
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
+        self.loss_terms = {}
+
+    def after_forward(self, strategy: Any, **kwargs: Any) -> None:
+        self.host.after_forward()
+
+    def before_backward(self, strategy: Any, **kwargs: Any) -> None:
+        table = StepTable.of(strategy)
+        if table.num_old:
+            name, term = self.term(table)
+            self.loss_terms = {name: term.detach()}
+            strategy.loss = strategy.loss + term / self.host.later_factor(self)
+
+    def term(self, table: StepTable) -> tuple[str, Tensor]:
+        """Name and value of what is added to the loss of this batch."""
+        raise NotImplementedError
+
+    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        StepTable.of(strategy).forget_batch()
+        FrozenTeacher.of(strategy).forget_batch()
+
+
+class GFCPlugin(HostedPlugin):
+    """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then minimises weight · L_FC (Eq. 9).
+
+    `weight` is a number above 0, or "balanced": 1 - K^o/(K^o+K^t). With weight · w = 1 nothing changes, bitwise. The weights w come from
+    the softmax over the columns of the host's own cross-entropy. Acts from the second step on.
+    """
+
+    def __init__(self, *, weight: Weight = 1.0):
+        super().__init__(weight)
+
+    def term(self, table: StepTable) -> tuple[str, Tensor]:
+        weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
+        added = [
+            part.scale * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()  # type: ignore[operator]
+            for part in self.host.terms()
+        ]
+        return "compensation", sum(added[1:], start=added[0])
+
+
+class GRDPlugin(HostedPlugin):
+    """Adds weight · L_RD (Eq. 13), with the model of the step before as teacher.
+
+    `weight` is a number above 0, or "balanced": K^o/(K^o+K^t). `normalise` and `average` as in `relation_distillation`; False and "seen"
+    are the equation as printed. Acts from the second step on.
+    """
+
+    def __init__(self, *, weight: Weight = 1.0, normalise: bool = True, average: Literal["present", "seen"] = "present"):
+        super().__init__(weight)
+        if average not in ("present", "seen"):
+            raise ValueError(f"GRDPlugin: average must be 'present' or 'seen', got {average!r}.")
+        self.normalise = normalise
+        self.average: Literal["present", "seen"] = average
+
+    def term(self, table: StepTable) -> tuple[str, Tensor]:
+        x, logits, targets = self.host.batch()
+        weight = table.old_fraction if self.weight == "balanced" else self.weight
+        relation = relation_distillation(
+            logits,
+            targets,
+            self.host.teacher_logits(x),
+            table.on(logits),
+            normalise=self.normalise,
+            average=self.average,
+            weights=table.weights(logits, targets),
+        )
+        return "relation", weight * relation  # type: ignore[operator]
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        FrozenTeacher.of(strategy).take(strategy)
+
+
+def checked_weight(owner: str, weight: Weight) -> Weight:
+    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if weight == "balanced" or (number and 0 < weight < float("inf")):  # type: ignore[operator]
+        return weight
+    raise ValueError(f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. Leave the plugin out to switch it off.")

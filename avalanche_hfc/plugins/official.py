@@ -1,0 +1,76 @@
+"""What the released code does to a training run: its loss, its learning rates, its optimizer's quirks."""
+
+import math
+from typing import Any
+
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor
+
+from avalanche_hfc.losses import official_hfc
+from avalanche_hfc.plugins.hosts import Host
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+
+
+class OfficialLossPlugin(SupervisedPlugin):
+    """`official_hfc` in the place of the criterion while training; in evaluation the criterion given here speaks.
+
+    Criterion and plugin in one, as Avalanche's ICaRL does it: give it to a strategy as `criterion`.
+    """
+
+    def __init__(self, *, eval_criterion: Any):
+        super().__init__()
+        self.eval_criterion = eval_criterion
+        self._strategy: Any = None
+
+    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+        self._strategy = strategy
+        self._host = Host(strategy)
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self._strategy is None or not self._strategy.is_training:
+            return self.eval_criterion(logits, targets)
+        table = StepTable.of(self._strategy)
+        teacher_logits = self._host.teacher_logits(self._strategy.mb_x) if table.num_old else None
+        return official_hfc(logits, targets, teacher_logits, table.on(logits))
+
+    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        FrozenTeacher.of(strategy).forget_batch()
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        FrozenTeacher.of(strategy).take(strategy)
+
+
+class WarmUpCosinePlugin(SupervisedPlugin):
+    """Learning rate of an epoch, the same in every step: `warm_up` epochs of (e+1)/(warm_up+1), then the cosine from the base rate.
+
+    A group's rate is `lr` times its entry `scale` (1 without one). The cosine runs over all epochs of the step, from `lr` to `lowest_lr`.
+    """
+
+    def __init__(self, *, lr: float, lowest_lr: float, warm_up: int):
+        super().__init__()
+        self.lr, self.lowest_lr, self.warm_up = lr, lowest_lr, warm_up
+
+    def rate(self, epoch: int, num_epochs: int) -> float:
+        if epoch < self.warm_up:
+            return self.lr * (epoch + 1) / (self.warm_up + 1)
+        return self.lowest_lr + (self.lr - self.lowest_lr) * (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+
+    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        rate = self.rate(strategy.clock.train_exp_epochs, strategy.train_epochs)
+        for group in strategy.optimizer.param_groups:
+            group["lr"] = rate * group.get("scale", 1.0)
+
+
+class OptimizerQuirksPlugin(SupervisedPlugin):
+    """The released code makes a new optimizer every epoch, and the group of TSA, token and head is empty in two epochs out of three.
+
+    A rate of 0 stands for the empty group: AdamW then moves nothing, and its moments are dropped before the next epoch anyway.
+    Must stand behind `WarmUpCosinePlugin`.
+    """
+
+    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        strategy.optimizer.state.clear()
+        if strategy.clock.train_exp_epochs % 3:
+            for group in strategy.optimizer.param_groups[1:]:
+                group["lr"] = 0.0

@@ -1,0 +1,96 @@
+"""Which step brought each class: what GFC, GRD and a strategy must agree on. One table per strategy."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.losses import compensation_weights
+
+
+class StepTable:
+    """class id -> step. `on(logits)` gives `steps (C,)` for the losses, on the logits' device."""
+
+    def __init__(self) -> None:
+        self.step_of: dict[int, int] = {}
+        self._tensor: Int[Tensor, "C"] | None = None
+        self._weights: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, strategy: Any) -> "StepTable":
+        """The strategy's one table, made when first asked for."""
+        if not hasattr(strategy, "step_table"):
+            strategy.step_table = cls()
+        return strategy.step_table
+
+    def learn(self, experience: Any, step: int) -> None:
+        """Note the classes of a step before it is trained. Saying it again for the same step changes nothing."""
+        class_ids = {int(class_id) for class_id in classes_of(experience)}
+        again = sorted(c for c in class_ids if self.step_of.get(c, step) != step)
+        if again:
+            raise ValueError(
+                f"Classes {again} were learned in step {self.step_of[again[0]]} and come again in step {step}. "
+                "HFC is for class-incremental benchmarks: each class belongs to one step."
+            )
+        self.step_of.update(dict.fromkeys(sorted(class_ids), step))
+        self._tensor = None
+
+    @property
+    def current(self) -> int:
+        return max(self.step_of.values(), default=-1)
+
+    @property
+    def num_seen(self) -> int:
+        return len(self.step_of)
+
+    @property
+    def num_old(self) -> int:
+        """K^o: classes of all steps but the current one."""
+        return sum(step < self.current for step in self.step_of.values())
+
+    @property
+    def old_fraction(self) -> float:
+        """z = K^o / (K^o + K^t); 0 in the first step."""
+        return self.num_old / max(self.num_seen, 1)
+
+    def classes_of_step(self, step: int) -> set[int]:
+        return {class_id for class_id, own in self.step_of.items() if own == step}
+
+    def on(self, logits: Float[Tensor, "b C"]) -> Int[Tensor, "C"]:
+        """`steps (C,)`: -1 in the columns of classes not seen yet."""
+        width = logits.shape[1]
+        if self._tensor is None or len(self._tensor) != width or self._tensor.device != logits.device:
+            highest = max(self.step_of, default=-1)
+            if highest >= width:
+                raise ValueError(f"Class {highest} is outside the head: the model gives {width} columns, for class ids 0 to {width - 1}.")
+            steps = torch.full((width,), -1)
+            steps[list(self.step_of)] = torch.tensor(list(self.step_of.values()), dtype=torch.int64)
+            self._tensor = steps.to(logits.device)
+        return self._tensor
+
+    def weights(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+        """Weights of Eq. 9 for these logits, computed once per batch however many plugins ask."""
+        if self._weights is None or self._weights[0] is not logits:
+            self._weights = (logits, compensation_weights(logits, targets, self.on(logits)))
+        return self._weights[1]
+
+    def forget_batch(self) -> None:
+        self._weights = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"classes": list(self.step_of), "steps": list(self.step_of.values())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step_of = dict(zip(state["classes"], state["steps"], strict=True))
+        self._tensor = None
+
+
+def classes_of(experience: Any) -> list[int]:
+    """Class ids of an experience. `classes_in_this_experience` is a list or a set, by benchmark; absent without a timeline."""
+    class_ids = getattr(experience, "classes_in_this_experience", None)
+    if class_ids is None:
+        raise ValueError(
+            f"{type(experience).__name__} has no classes_in_this_experience. Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
+        )
+    return sorted(int(class_id) for class_id in class_ids)

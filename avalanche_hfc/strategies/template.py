@@ -1,0 +1,202 @@
+"""What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a stop at NaN, a state to resume from."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from avalanche.core import BasePlugin
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins.evaluation import default_evaluator
+from avalanche.training.templates import SupervisedTemplate
+from torch import Tensor
+from torch.nn import CrossEntropyLoss, Module
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from avalanche_hfc.benchmarks.positions import collate, flatten
+from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.plugins.steps import StepTable, classes_of
+from avalanche_hfc.strategies.losses import EpochLosses
+from avalanche_hfc.strategies.state import Resume, load_state, save_state
+
+
+class IncrementalTemplate(SupervisedTemplate):
+    """Avalanche's template for class-incremental strategies of ours.
+
+    - Columns of classes not trained yet are -1000, in training and evaluation, whatever the head.
+    - `eval` leaves no trace: the model does not grow (outputs are padded up to the largest label met), the random state is put back, and
+      so are the batch, output and loss of a training that is going on.
+    - A loss that is not finite stops the training at the end of the epoch, with step, epoch and the loss terms.
+    - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the same weights bit for bit.
+    """
+
+    takes_herding_replay = True
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        train_mb_size: int = 1,
+        train_epochs: int = 1,
+        eval_mb_size: int | None = None,
+        device: str | torch.device = "cpu",
+        plugins: Sequence[BasePlugin] | None = None,
+        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
+        eval_every: int = -1,
+        **base_kwargs: Any,
+    ):
+        super().__init__(
+            model=model,
+            optimizer=optimizer,
+            criterion=criterion,
+            train_mb_size=train_mb_size,
+            train_epochs=train_epochs,
+            eval_mb_size=eval_mb_size,
+            device=device,
+            plugins=list(plugins or ()),
+            evaluator=evaluator,
+            eval_every=eval_every,
+            **base_kwargs,
+        )
+        self.losses = EpochLosses()
+        self.mb_prefix: Tensor | None = None
+        self.in_epoch = False
+        self._resume: Resume | None = None
+        self._epoch_end_index: int | None = None
+        self._eval_width = 0
+
+    # Training
+
+    def _before_training_exp(self, **kwargs: Any) -> None:
+        table = StepTable.of(self)
+        if self._resume is not None:
+            self._resume.check(self.experience, table)
+        table.learn(self.experience, self.clock.train_exp_counter)
+        super()._before_training_exp(**kwargs)
+
+    def _train_exp(self, experience: Any, eval_streams: Any = None, **kwargs: Any) -> None:
+        if self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume.restore(self)
+            if resume.finished_plugins is not None:
+                self._finish_epoch(resume.finished_plugins, skip=EvaluationPlugin, **kwargs)
+        for _ in range(self.clock.train_exp_epochs, self.train_epochs):
+            self._before_training_epoch(**kwargs)
+            if self._stop_training:
+                self._stop_training = False
+                break
+            self.losses.start()
+            self.in_epoch = True
+            self.training_epoch(**kwargs)
+            self.in_epoch = False
+            self._after_training_epoch(**kwargs)
+
+    def _after_training_epoch(self, **kwargs: Any) -> None:
+        self.losses.finish(step=self.clock.train_exp_counter, epoch=self.clock.train_exp_epochs)
+        self._finish_epoch(0, **kwargs)
+
+    def _finish_epoch(self, first: int, skip: type | tuple = (), **kwargs: Any) -> None:
+        """`after_training_epoch` of the plugins from `first` on; a state saved by one of them knows which have not had their turn."""
+        for self._epoch_end_index in range(first, len(self.plugins)):
+            plugin = self.plugins[self._epoch_end_index]
+            if hasattr(plugin, "after_training_epoch") and not isinstance(plugin, skip):
+                plugin.after_training_epoch(self, **kwargs)
+        self._epoch_end_index = None
+
+    def forward(self) -> Tensor:
+        """Logits of the batch; -1000 in the columns of classes not seen."""
+        if self.is_training and getattr(self.model, "shares_prefix", False):
+            self.mb_prefix = self.model.prefix(self.mb_x)
+            logits = self.model.classify(self.model.embed(self.mb_x, self.mb_prefix))
+        else:
+            logits = super().forward()
+        if self.is_eval:
+            logits = F.pad(logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT)
+        return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
+
+    def _before_backward(self, **kwargs: Any) -> None:
+        classification = self.loss.detach()
+        super()._before_backward(**kwargs)
+        terms = {"criterion": classification}
+        for plugin in self.plugins:
+            terms |= getattr(plugin, "loss_terms", {})
+        self.losses.add(self.loss.detach(), terms)
+
+    def _after_training_iteration(self, **kwargs: Any) -> None:
+        super()._after_training_iteration(**kwargs)
+        self.mb_prefix = None
+
+    # Data
+
+    def make_train_dataloader(self, num_workers=0, shuffle=True, pin_memory=None, persistent_workers=False, drop_last=False, **kwargs):
+        options = dict(num_workers=num_workers, shuffle=shuffle, pin_memory=pin_memory, persistent_workers=persistent_workers)
+        if not self._load_positions(self.train_mb_size, drop_last=drop_last, **options, **kwargs):
+            super().make_train_dataloader(drop_last=drop_last, **options, **kwargs)
+
+    def make_eval_dataloader(self, num_workers=0, shuffle=False, pin_memory=None, persistent_workers=False, **kwargs):
+        options = dict(num_workers=num_workers, shuffle=shuffle, pin_memory=pin_memory, persistent_workers=persistent_workers)
+        if not self._load_positions(self.eval_mb_size, **options, **kwargs):
+            super().make_eval_dataloader(**options, **kwargs)
+
+    def _load_positions(self, batch_size: int, ffcv_args: Any = None, drop_last: bool = False, **options: Any) -> bool:
+        """Load whole batches by position, past Avalanche's layers; False where the data set's structure is not understood."""
+        several_tasks = len(getattr(self.experience, "task_labels", ())) > 1
+        flat = None if ffcv_args or several_tasks else flatten(self.adapted_dataset)
+        if flat is not None:
+            known = ("num_workers", "shuffle", "pin_memory", "persistent_workers")
+            options = self._obtain_common_dataloader_parameters(
+                batch_size=batch_size, drop_last=drop_last, **{name: options[name] for name in known}
+            )
+            self.dataloader = DataLoader(flat, collate_fn=collate, **options)
+        return flat is not None
+
+    # Evaluation
+
+    def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
+        with self._random_state_kept():
+            return super().eval(exp_list, **kwargs)
+
+    @contextmanager
+    def _random_state_kept(self) -> Iterator[None]:
+        on_host = self.device.type == "cpu"
+        with torch.random.fork_rng([] if on_host else [self.device], device_type="cuda" if on_host else self.device.type):
+            yield
+
+    def model_adaptation(self, model: Module | None = None) -> Module:
+        """Parameters grow in training only: in evaluation the model stays as it is."""
+        if self.is_training:
+            return super().model_adaptation(model)
+        return (self.model if model is None else model).to(self.device)
+
+    def _before_eval_exp(self, **kwargs: Any) -> None:
+        self._eval_width = max(self._eval_width, max(classes_of(self.experience), default=-1) + 1)
+        super()._before_eval_exp(**kwargs)
+
+    def _eval_cleanup(self) -> None:
+        super()._eval_cleanup()
+        self._eval_width = 0
+
+    def _save_train_state(self) -> dict[str, Any]:
+        return super()._save_train_state() | {"batch": (self.mbatch, self.mb_output, self.loss)}
+
+    def _load_train_state(self, prev_state: dict[str, Any]) -> None:
+        super()._load_train_state(prev_state)
+        self.mbatch, self.mb_output, self.loss = prev_state["batch"]
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the rest of the training depends on, as tensors and plain data: read it back with `weights_only=True`.
+
+        Call it between steps, or from a plugin between epochs (`before_training_epoch`, `after_training_epoch`). The user's own plugins
+        take part if they have `state_dict` and `load_state_dict`.
+        """
+        return save_state(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state in a strategy built like the one that gave it. If it was saved inside a step, train that experience next."""
+        load_state(self, state)
