@@ -1,9 +1,10 @@
 """What every loss needs: precision, the column sets that follow from `steps`, and means over groups of a batch.
 
-`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1 where none has yet; the largest is the
-current step. Nothing here reads a tensor's value on the host.
+`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1 where none has yet; the largest
+is the current step. Nothing here reads a tensor's value on the host.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,10 @@ def full_precision(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def outside_autocast(like: Tensor) -> torch.autocast:
-    """A context in which operations keep the precision of their inputs."""
-    return torch.autocast(device_type=like.device.type, enabled=False)
+def outside_autocast(like: Tensor) -> AbstractContextManager:
+    """A context in which operations keep the precision of their inputs. The meta device knows no autocast."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def seen_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
@@ -38,6 +40,11 @@ def old_fraction(steps: Int[Tensor, "C"], dtype: torch.dtype) -> Float[Tensor, "
 def only(columns: Bool[Tensor, "C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
     """The logits with every other column at -inf: it takes part in no softmax."""
     return logits.masked_fill(~columns, float("-inf"))
+
+
+def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+    """1 in the column of the label, 0 elsewhere. `F.one_hot` reads the largest label on the host first."""
+    return torch.zeros_like(like).scatter(1, targets[:, None], 1.0)
 
 
 class Groups(NamedTuple):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import Groups, full_precision, old_columns, old_fraction, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import Groups, full_precision, old_columns, old_fraction, one_hot, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import compensation_weights
 from avalanche_hfc.losses.relation import pad_teacher
 
@@ -39,7 +39,7 @@ def official_hfc(
     with outside_autocast(logits):
         logits = full_precision(logits)
         seen, old = seen_columns(steps), old_columns(steps)
-        labels = F.one_hot(targets, len(steps)).to(logits.dtype)
+        labels = one_hot(targets, logits)
         if teacher_logits is None:
             return mean_bce(logits, labels, seen).mean()
         teacher = pad_teacher(teacher_logits, len(steps), "official_hfc").to(logits.dtype)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import Groups, full_precision, old_columns, only, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import Groups, full_precision, old_columns, one_hot, only, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import compensation_weights
 
 
@@ -20,7 +20,8 @@ def pad_teacher(teacher_logits: Float[Tensor, "b K"], num_columns: int, caller: 
     width = teacher_logits.shape[1]
     if width > num_columns:
         raise ValueError(
-            f"{caller}: teacher_logits has {width} columns, logits has {num_columns}. The teacher must not know more classes than the student."
+            f"{caller}: teacher_logits has {width} columns, logits has {num_columns}. "
+            "The teacher must not know more classes than the student."
         )
     return F.pad(full_precision(teacher_logits.detach()), (0, num_columns - width))
 
@@ -34,8 +35,7 @@ def relation_targets(
     """
     old = old_columns(steps)
     teacher = only(old, pad_teacher(teacher_logits, len(steps), "relation_targets")).softmax(1)
-    labels = F.one_hot(targets, len(steps)).to(teacher.dtype)
-    relation = torch.where(old, teacher, labels)
+    relation = torch.where(old, teacher, one_hot(targets, teacher))
     return relation / relation.sum(1, keepdim=True) if normalise else relation
 
 

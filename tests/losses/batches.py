@@ -62,3 +62,23 @@ def batches(draw, dtype=torch.float64, min_steps=1):
         scale=draw(st.sampled_from([0.1, 3.0, 10.0])),
         dtype=dtype,
     )
+
+
+def all_losses():
+    """name -> loss(logits, targets, teacher_logits, steps), in every variant."""
+    from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
+
+    return {
+        "L_FC": lambda logits, targets, _, steps: forgetting_compensation(logits, targets, steps),
+        "L_RD": relation_distillation,
+        "L_RD as printed": lambda *batch: relation_distillation(*batch, normalise=False, average="seen"),
+        "official": official_hfc,
+        "official, first step": lambda logits, targets, _, steps: official_hfc(logits, targets, None, steps),
+    }
+
+
+def value_and_gradient(loss, logits, *others, **options):
+    leaf = logits.clone().requires_grad_()
+    value = loss(leaf, *others, **options)
+    value.backward()
+    return value.detach(), leaf.grad

@@ -6,7 +6,7 @@ import math
 import loops
 import pytest
 import torch
-from batches import batches, draw_batch, six_samples, six_teachers
+from batches import all_losses, batches, draw_batch, six_samples, six_teachers, value_and_gradient
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,19 +33,12 @@ CASES = {  # a single sample, a single class, one sample in many classes, a firs
 }
 
 
-def value_and_gradient(loss, logits, *others, **options):
-    leaf = logits.clone().requires_grad_()
-    value = loss(leaf, *others, **options)
-    value.backward()
-    return value.item(), leaf.grad
-
-
 def lists(*tensors):
     return [t.tolist() for t in tensors]
 
 
 def assert_agrees(found, expected, rel=1e-12, abs=1e-14):
-    assert found[0] == pytest.approx(expected[0], rel=rel, abs=abs)
+    assert found[0].item() == pytest.approx(expected[0], rel=rel, abs=abs)
     torch.testing.assert_close(found[1].double(), torch.tensor(expected[1], dtype=torch.float64), rtol=rel * 100, atol=max(abs, rel))
 
 
@@ -144,7 +137,7 @@ def test_golden_gradients_and_weights():
 
 def test_golden_l_fc():
     value, gradient = value_and_gradient(forgetting_compensation, *six_samples())
-    assert round(value, 6) == 1.122656
+    assert round(value.item(), 6) == 1.122656
     assert rounded(gradient[0]) == [-0.081951, 0.020062, 0.012168, 0.033077, 0.004476, 0.012168]
 
 
@@ -214,6 +207,15 @@ def test_a_teacher_wider_than_the_student_is_refused_with_both_widths(loss):
     logits, targets, steps = six_samples()
     with pytest.raises(ValueError, match=r"teacher_logits has 7 columns, logits has 6\. The teacher must not know more"):
         loss(logits, targets, torch.zeros(6, 7, dtype=torch.float64), steps)
+
+
+@pytest.mark.parametrize("label", [-1, 6])
+@pytest.mark.parametrize("name", all_losses())
+def test_a_label_outside_the_columns_is_an_error(name, label):
+    logits, targets, steps = six_samples()
+    targets[3] = label
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        all_losses()[name](logits, targets, six_teachers(), steps)
 
 
 def test_an_unknown_average_is_refused_by_name():
