@@ -82,7 +82,8 @@ class HerdingReplayPlugin(SupervisedPlugin):
             dataset = experience.origin_stream[self._source_ids[step]].dataset
             if len(dataset) != self._lengths[step]:
                 raise ValueError(
-                    f"The exemplars of step {step} stand in {self._lengths[step]} training images, the benchmark given has {len(dataset)} there."
+                    f"The exemplars of step {step} stand in {self._lengths[step]} training images, "
+                    f"the benchmark given has {len(dataset)} there."
                 )
             self.sources.append(dataset)
 
@@ -106,7 +107,8 @@ def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
     if not (kind is SupervisedTemplate or isinstance(strategy, HOSTS_WITHOUT_MEMORY) or getattr(kind, "takes_herding_replay", False)):
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
         raise ValueError(
-            f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory ({allowed} and the strategies of avalanche_hfc)."
+            f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory "
+            f"({allowed} and the strategies of avalanche_hfc)."
         )
     for other in strategy.plugins:
         owns_memory = any(hasattr(other, name) for name in ("storage_policy", "memory", "buffers", "x_memory", "memory_x"))

@@ -45,7 +45,7 @@ class Host:
         """Raise unless the host's loss is the criterion on `mb_output`, and the criterion a plain mean cross-entropy."""
         kind = type(self.strategy)
         if kind.training_epoch is not SGDUpdate.training_epoch or kind.criterion is not SupervisedProblem.criterion:
-            raise ValueError(f"it computes its loss in a way of its own, not as a cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
+            raise ValueError(f"its loss is of its own making, not the cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
         criterion = self.strategy._criterion
         plain = isinstance(criterion, nn.CrossEntropyLoss) and (
             (criterion.weight, criterion.reduction, criterion.label_smoothing, criterion.ignore_index) == (None, "mean", 0.0, -100)

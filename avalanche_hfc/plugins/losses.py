@@ -63,7 +63,7 @@ class GFCPlugin(HostedPlugin):
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
         added = [
-            part.scale * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()  # type: ignore[operator]
+            part.scale * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()
             for part in self.host.terms()
         ]
         return "compensation", sum(added[1:], start=added[0])
@@ -95,7 +95,7 @@ class GRDPlugin(HostedPlugin):
             average=self.average,
             weights=table.weights(logits, targets),
         )
-        return "relation", weight * relation  # type: ignore[operator]
+        return "relation", weight * relation
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         FrozenTeacher.of(strategy).take(strategy)
@@ -103,6 +103,6 @@ class GRDPlugin(HostedPlugin):
 
 def checked_weight(owner: str, weight: Weight) -> Weight:
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if weight == "balanced" or (number and 0 < weight < float("inf")):  # type: ignore[operator]
+    if weight == "balanced" or (number and 0 < weight < float("inf")):
         return weight
     raise ValueError(f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. Leave the plugin out to switch it off.")

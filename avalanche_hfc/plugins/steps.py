@@ -91,6 +91,7 @@ def classes_of(experience: Any) -> list[int]:
     class_ids = getattr(experience, "classes_in_this_experience", None)
     if class_ids is None:
         raise ValueError(
-            f"{type(experience).__name__} has no classes_in_this_experience. Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
+            f"{type(experience).__name__} has no classes_in_this_experience. "
+            "Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
         )
     return sorted(int(class_id) for class_id in class_ids)

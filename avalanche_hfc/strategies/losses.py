@@ -32,5 +32,5 @@ class EpochLosses:
             return
         if self._failed:
             terms = ", ".join(f"{name} {value:g}" for name, value in zip(self._names, self._suspect.tolist(), strict=True))
-            raise FloatingPointError(f"The loss is not finite in step {step}, epoch {epoch} (both counted from 0). First such batch: {terms}.")
+            raise FloatingPointError(f"The loss is not finite in step {step}, epoch {epoch} (counted from 0). First such batch: {terms}.")
         self.means = dict(zip(self._names, (self._sums / self._count).tolist(), strict=True))

@@ -26,7 +26,7 @@ def official_parts(
     `optimizer_quirks` adds two defects of the released code: a new optimizer every epoch, and no update of TSA, token and head in two
     epochs out of three. `model_options` go to `TSAViT`: weights="timm" fetches the MAE weights that the released code starts from.
     """
-    released = dict(residual=True, adapter_dim=64, frozen_blocks=5, drop_path=0.1, embedding_std=0.0)
+    released = {"residual": True, "adapter_dim": 64, "frozen_blocks": 5, "drop_path": 0.1, "embedding_std": 0.0}
     model = TSAViT(**(released | model_options))
     if num_classes is not None:
         if num_classes < 1:
@@ -34,9 +34,8 @@ def official_parts(
         model.head.grow(range(num_classes))
     backbone = [parameter for parameter in model.backbone.parameters() if parameter.requires_grad]
     rest = [model.shared_embedding, *model.tsa.parameters(), *model.head.parameters()]
-    optimizer = AdamW(
-        [{"params": backbone, "scale": 1.0}, {"params": rest, "lr": HEAD_LR_SCALE * LR, "scale": HEAD_LR_SCALE}], lr=LR, weight_decay=WEIGHT_DECAY
-    )
+    groups = [{"params": backbone, "scale": 1.0}, {"params": rest, "lr": HEAD_LR_SCALE * LR, "scale": HEAD_LR_SCALE}]
+    optimizer = AdamW(groups, lr=LR, weight_decay=WEIGHT_DECAY)
     plugins: list[BasePlugin] = [WarmUpCosinePlugin(lr=LR, lowest_lr=LOWEST_LR, warm_up=WARM_UP_EPOCHS)]
     if optimizer_quirks:
         plugins.append(OptimizerQuirksPlugin())

@@ -45,7 +45,7 @@ class Resume:
 
 def save_state(strategy: Any) -> dict[str, Any]:
     if strategy.in_epoch:
-        raise RuntimeError("state_dict: not in the middle of an epoch. Call it between steps, or in before_training_epoch / after_training_epoch.")
+        raise RuntimeError("state_dict: not inside an epoch. Call it between steps, or in before_training_epoch or after_training_epoch.")
     teacher = FrozenTeacher.of(strategy)
     index = strategy._epoch_end_index
     return copy.deepcopy(
@@ -137,12 +137,12 @@ def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     version, internal, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state()
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  # the global generator is what transforms and users draw from
     return {
         "torch": torch.get_rng_state(),
         "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "python": [version, list(internal), gauss],
-        "numpy": [name, torch.tensor(keys.astype(np.int64)), *rest],
+        "numpy": [name, torch.tensor(np.asarray(keys, dtype=np.int64)), *rest],
     }
 
 
@@ -153,4 +153,4 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002

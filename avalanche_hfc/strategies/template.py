@@ -62,6 +62,7 @@ class IncrementalTemplate(SupervisedTemplate):
             eval_every=eval_every,
             **base_kwargs,
         )
+        self._stop_training: bool
         self.losses = EpochLosses()
         self.mb_prefix: Tensor | None = None
         self.in_epoch = False
@@ -101,8 +102,8 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def _finish_epoch(self, first: int, skip: type | tuple = (), **kwargs: Any) -> None:
         """`after_training_epoch` of the plugins from `first` on; a state saved by one of them knows which have not had their turn."""
-        for self._epoch_end_index in range(first, len(self.plugins)):
-            plugin = self.plugins[self._epoch_end_index]
+        for index, plugin in enumerate(self.plugins[first:], first):
+            self._epoch_end_index = index
             if hasattr(plugin, "after_training_epoch") and not isinstance(plugin, skip):
                 plugin.after_training_epoch(self, **kwargs)
         self._epoch_end_index = None
@@ -132,25 +133,21 @@ class IncrementalTemplate(SupervisedTemplate):
 
     # Data
 
-    def make_train_dataloader(self, num_workers=0, shuffle=True, pin_memory=None, persistent_workers=False, drop_last=False, **kwargs):
-        options = dict(num_workers=num_workers, shuffle=shuffle, pin_memory=pin_memory, persistent_workers=persistent_workers)
-        if not self._load_positions(self.train_mb_size, drop_last=drop_last, **options, **kwargs):
-            super().make_train_dataloader(drop_last=drop_last, **options, **kwargs)
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+        if not self._load_positions(self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last):
+            super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
 
-    def make_eval_dataloader(self, num_workers=0, shuffle=False, pin_memory=None, persistent_workers=False, **kwargs):
-        options = dict(num_workers=num_workers, shuffle=shuffle, pin_memory=pin_memory, persistent_workers=persistent_workers)
-        if not self._load_positions(self.eval_mb_size, **options, **kwargs):
-            super().make_eval_dataloader(**options, **kwargs)
+    def make_eval_dataloader(self, **kwargs: Any) -> None:
+        if not self._load_positions(self.eval_mb_size, kwargs):
+            super().make_eval_dataloader(**kwargs)
 
-    def _load_positions(self, batch_size: int, ffcv_args: Any = None, drop_last: bool = False, **options: Any) -> bool:
+    def _load_positions(self, batch_size: int, asked: dict[str, Any], **options: Any) -> bool:
         """Load whole batches by position, past Avalanche's layers; False where the data set's structure is not understood."""
         several_tasks = len(getattr(self.experience, "task_labels", ())) > 1
-        flat = None if ffcv_args or several_tasks else flatten(self.adapted_dataset)
+        flat = None if several_tasks or "ffcv_args" in asked else flatten(self.adapted_dataset)
         if flat is not None:
-            known = ("num_workers", "shuffle", "pin_memory", "persistent_workers")
-            options = self._obtain_common_dataloader_parameters(
-                batch_size=batch_size, drop_last=drop_last, **{name: options[name] for name in known}
-            )
+            options |= {name: asked[name] for name in ("num_workers", "pin_memory", "persistent_workers") if name in asked}
+            options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
             self.dataloader = DataLoader(flat, collate_fn=collate, **options)
         return flat is not None
 
