@@ -1,0 +1,68 @@
+"""What one evaluation counted, and how a batch's logits become counts.
+
+`b` images, `N` images of the whole evaluation, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1
+where none has yet. Only seen columns compete.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.losses import target_gradient
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """One evaluation, per class; tensors on the host. A class without images, or not seen yet, has total 0."""
+
+    confusion: Int[Tensor, "C C"]  # images of class (row) predicted as class (column), linear head; int64
+    correct_nme: Int[Tensor, "C"] | None  # right by the nearest class mean; None where no class means were given
+    total: Int[Tensor, "C"]
+    gradient_sum: Float[Tensor, "C"]  # Σ|Γ_i|, Eq. 6, softmax over the seen columns; float64
+    gradient_square_sum: Float[Tensor, "C"]  # Σ|Γ_i|²; float64
+
+    @property
+    def correct(self) -> Int[Tensor, "C"]:
+        """Right by the linear head."""
+        return self.confusion.diagonal()
+
+
+class SeenColumns:
+    """The seen columns of a head, picked by `steps` and never by a logit's value."""
+
+    def __init__(self, steps: Int[Tensor, "C"], device: torch.device):
+        seen = (steps >= 0).cpu()
+        self.ids = seen.nonzero()[:, 0].to(device)
+        self.rank = (seen.cumsum(0) - 1).to(device)  # class id -> place among the seen columns
+        if not len(self.ids):
+            raise ValueError(f"No class has been seen: all {len(steps)} entries of steps are below 0.")
+        self.largest = int(self.ids[-1])
+
+    def judge(self, logits: Float[Tensor, "b W"], targets: Int[Tensor, "b"]) -> tuple[Int[Tensor, "b"], Float[Tensor, "b"]]:
+        """Predicted class ids and |Γ| of a batch, on its device. Targets are of seen classes."""
+        if logits.shape[1] <= self.largest:
+            raise ValueError(f"The model gives {logits.shape[1]} columns, but class {self.largest} has been seen. A column is a class id.")
+        competing = logits.index_select(1, self.ids)
+        return self.ids[competing.argmax(1)], target_gradient(competing, self.rank[targets])
+
+
+def count(
+    targets: Int[Tensor, "N"],
+    predicted: Int[Tensor, "N"],
+    gradient: Float[Tensor, "N"],
+    num_columns: int,
+    nearest: Int[Tensor, "N"] | None = None,
+) -> StepCounts:
+    """Counts of all images of an evaluation at once. On the host, where sums in float64 have one order and so one result."""
+    gradient = gradient.double()
+    zeros = torch.zeros(num_columns, dtype=torch.float64)
+    cells = torch.bincount(targets * num_columns + predicted, minlength=num_columns**2)
+    return StepCounts(
+        confusion=cells.view(num_columns, num_columns),
+        correct_nme=None if nearest is None else torch.bincount(targets[nearest == targets], minlength=num_columns),
+        total=torch.bincount(targets, minlength=num_columns),
+        gradient_sum=zeros.index_add(0, targets, gradient),
+        gradient_square_sum=zeros.index_add(0, targets, gradient**2),
+    )

@@ -1,0 +1,130 @@
+"""Average incremental accuracy and forgetting heterogeneity as Avalanche plugin metrics, printed by its loggers.
+
+Which evaluation counts. A step is a training experience; trained several times in a row it stays one step. Its result is the last
+evaluation made after its training began and before the next step's did, class by class: evaluating twice replaces, evaluating the test
+stream one experience at a time adds up. Images of classes not trained yet are passed over: the full test stream and its seen part give
+one number. Evaluations inside `train()` (`eval_every`) count like any other and are replaced by later ones. Only the one that Avalanche
+makes before the training begins is left out: the step before it has its result, and the one to come has not begun. A step never
+evaluated is not in the mean.
+"""
+
+from dataclasses import replace
+
+import torch
+from avalanche.evaluation.metric_definitions import PluginMetric
+from avalanche.evaluation.metric_results import MetricValue
+from avalanche.evaluation.metric_utils import default_metric_name_template, generic_get_metric_name, stream_type
+from torch import Tensor
+
+from avalanche_hfc.metrics.counts import SeenColumns, StepCounts, count
+from avalanche_hfc.metrics.summary import average_incremental_accuracy, mean_forgetting_heterogeneity
+
+
+class StepMetric(PluginMetric[dict[str, float]]):
+    """Counts per stream and step. A metric adds its name, and the number that the steps make."""
+
+    name: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def number(self, counts: list[StepCounts], steps: Tensor) -> float:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.name
+
+    def reset(self) -> None:
+        """Forget all steps and the classes seen."""
+        self._steps = torch.empty(0, dtype=torch.int64)  # step of each class id, -1 where none has come
+        self._experience: int | None = None  # trained last
+        self._step = -1
+        self._counts_now = False  # whether an evaluation belongs to a step
+        self._seen: SeenColumns | None = None  # of the evaluation going on, if it counts
+        self._batches: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # stream -> targets, predicted, |Γ| of the evaluation going on
+        self._counts: dict[str, dict[int, StepCounts]] = {}  # stream -> step -> its last evaluation
+
+    def result(self) -> dict[str, float]:
+        """The number of each stream evaluated so far, by the stream's name."""
+        return {stream: self.number(list(by_step.values()), self._steps) for stream, by_step in self._counts.items()}
+
+    def before_training(self, strategy):
+        self._counts_now = False
+
+    def before_training_exp(self, strategy):
+        if strategy.experience.current_experience != self._experience:
+            self._experience = strategy.experience.current_experience
+            self._step += 1
+        experiences = getattr(strategy, "_experiences", [strategy.experience])  # joint training takes its whole list at once
+        classes = torch.tensor([class_id for experience in experiences for class_id in experience.classes_in_this_experience])
+        steps = torch.full((max(len(self._steps), int(classes.max()) + 1),), -1)
+        steps[classes] = self._step
+        known = self._steps >= 0
+        steps[: len(known)][known] = self._steps[known]
+        self._steps = steps
+        self._counts_now = True
+
+    def before_eval(self, strategy):
+        self._batches = {}
+        self._seen = SeenColumns(self._steps, strategy.device) if self._counts_now else None
+
+    def after_eval_iteration(self, strategy):
+        if self._seen is None:
+            return
+        known = torch.isin(strategy.mb_y, self._seen.ids)
+        targets = strategy.mb_y[known]
+        judged = self._seen.judge(strategy.mb_output[known], targets)
+        self._batches.setdefault(stream_type(strategy.experience), []).append((targets, *judged))
+
+    def after_eval(self, strategy):
+        values = []
+        for stream, batches in self._batches.items():
+            targets, predicted, gradient = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
+            if len(targets):
+                by_step = self._counts.setdefault(stream, {})
+                newer = count(targets, predicted, gradient, len(self._steps))
+                by_step[self._step] = _overlay(by_step.get(self._step, newer), newer)
+                values.append(self._value(strategy, stream))
+        return values
+
+    def _value(self, strategy, stream: str) -> MetricValue:
+        info = {"metric_name": self.name, "phase_name": "eval", "stream_name": stream}
+        name = generic_get_metric_name(default_metric_name_template, info)
+        return MetricValue(self, name, self.result()[stream], strategy.clock.train_iterations)
+
+
+def _overlay(older: StepCounts, newer: StepCounts) -> StepCounts:
+    """The older counts with the classes of the newer ones replaced."""
+    fresh = newer.total > 0
+    names = ("total", "gradient_sum", "gradient_square_sum")
+    rows = {name: torch.where(fresh, getattr(newer, name), getattr(older, name)) for name in names}
+    return replace(newer, confusion=torch.where(fresh[:, None], newer.confusion, older.confusion), **rows)
+
+
+class AverageIncrementalAccuracy(StepMetric):
+    """Mean over the steps of the accuracy on all classes seen by then."""
+
+    name = "Average_Incremental_Acc"
+
+    def number(self, counts: list[StepCounts], steps: Tensor) -> float:
+        return average_incremental_accuracy(counts)
+
+
+class ForgettingHeterogeneity(StepMetric):
+    """FH: mean over the steps of the within-step variance of |Γ| (Eq. 6, 7); raw, in [0, 1/4]."""
+
+    name = "Forgetting_Heterogeneity"
+
+    def number(self, counts: list[StepCounts], steps: Tensor) -> float:
+        return mean_forgetting_heterogeneity(counts, steps)
+
+
+def average_incremental_accuracy_metrics() -> list[PluginMetric]:
+    """`Average_Incremental_Acc/eval_phase/<stream>_stream`, for `EvaluationPlugin`."""
+    return [AverageIncrementalAccuracy()]
+
+
+def forgetting_heterogeneity_metrics() -> list[PluginMetric]:
+    """`Forgetting_Heterogeneity/eval_phase/<stream>_stream`, for `EvaluationPlugin`."""
+    return [ForgettingHeterogeneity()]
