@@ -1,4 +1,4 @@
-"""A timm `VisionTransformer` by name, checked: what a user may get wrong is said before weights are fetched."""
+"""A timm `VisionTransformer` by name, with every value a user may get wrong checked."""
 
 import difflib
 import inspect
@@ -6,29 +6,37 @@ from collections.abc import Mapping
 from typing import Any
 
 import timm
+from timm.models import get_pretrained_cfg, is_model_in_modules
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
 Size = int | tuple[int, int] | None
-OWN_ARGUMENTS = {"img_size": "image_size", "patch_size": "patch_size", "num_classes": "the growing head", "block_fn": "plain blocks only"}
+PLAIN_MODULES = ("vision_transformer", "deit")  # of timm.models, where its VisionTransformers are
+OWN_ARGUMENTS = {
+    "img_size": "pass image_size",
+    "patch_size": "pass patch_size",
+    "num_classes": "the head grows with the classes",
+    "block_fn": "plain blocks only",
+    "device": "move the whole model",
+    "dtype": "convert the whole model",
+}
 
 
 def build_backbone(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
-    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches timm's weights, after all checks."""
+    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches timm's weights."""
     check_name(name)
+    check_family(name)
     check_options(options)
-    vit = _create(name, image_size, patch_size, options, pretrained=False)
+    vit = _create(name, image_size, patch_size, options, pretrained=pretrained)
     check_plain(name, vit)
     check_divisible(vit)
-    if pretrained:
-        vit = _create(name, image_size, patch_size, options, pretrained=True)
     if isinstance(vit.norm, nn.Identity):  # averaging ViTs keep their last norm behind the pooling, which is not done here
         vit.norm, vit.fc_norm = vit.fc_norm, nn.Identity()
     vit.attn_pool = None
     return vit
 
 
-def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> Any:
+def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
     arguments = dict(options)
     if not arguments.get("class_token", True):
         arguments.setdefault("global_pool", "")  # timm's default pools by the class token
@@ -40,13 +48,23 @@ def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str,
 
 
 def check_name(name: str) -> None:
-    known = timm.list_models()
-    with_tag = timm.list_pretrained()
-    if name in known or name in with_tag:
+    if timm.is_model(name) and _has_tag(name):
         return
-    near = difflib.get_close_matches(name, [known_name for known_name in known + with_tag if "vit" in known_name], n=5)
+    near = difflib.get_close_matches(name, timm.list_models("*vit*") + timm.list_pretrained("*vit*"), n=5)
     hint = f"Did you mean {', '.join(near)}?" if near else "timm.list_models('vit_*') lists the names."
     raise ValueError(f"Unknown backbone {name!r}. {hint}")
+
+
+def _has_tag(name: str) -> bool:
+    try:
+        return get_pretrained_cfg(name) is not None or "." not in name
+    except RuntimeError:
+        return False
+
+
+def check_family(name: str) -> None:
+    if not is_model_in_modules(name, PLAIN_MODULES):
+        raise ValueError(f"Backbone {name!r} is not one of timm's plain VisionTransformers, such as vit_base_patch16_224.mae.")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -54,16 +72,14 @@ def check_options(options: Mapping[str, Any]) -> None:
     known = sorted(set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS})
     for key in options:
         if key in OWN_ARGUMENTS:
-            raise ValueError(f"backbone_options: {key!r} is set by TSAViT itself ({OWN_ARGUMENTS[key]}).")
+            raise ValueError(f"backbone_options: {key!r} is not an option: {OWN_ARGUMENTS[key]}.")
         if key not in known:
             near = difflib.get_close_matches(key, known, n=3)
             hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
             raise ValueError(f"backbone_options: unknown key {key!r}. {hint}")
 
 
-def check_plain(name: str, vit: nn.Module) -> None:
-    if not isinstance(vit, VisionTransformer):
-        raise ValueError(f"Backbone {name!r} is a {type(vit).__name__}; only timm's VisionTransformer will do, e.g. vit_base_patch16_224.")
+def check_plain(name: str, vit: VisionTransformer) -> None:
     other = next((type(block).__name__ for block in vit.blocks if type(block) is not Block), None)
     if other is not None:
         raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +53,7 @@ class GrowingLinear(DynamicModule):
             self._padded_width = max([self._padded_width, *(class_id + 1 for class_id in _checked(class_ids))])
 
     @torch.no_grad()
-    def grow(self, class_ids: Iterable[int]) -> None:
+    def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
         """Draw a row for each class that arrives: weights N(0, 1/D), bias U(±1/√D) (HFC.md §1.2). Rows of classes seen keep their bits."""
         arriving = _checked(class_ids)
         if not arriving:
@@ -104,7 +104,7 @@ class GrowingLinear(DynamicModule):
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
-def _checked(class_ids: Iterable[int]) -> list[int]:
+def _checked(class_ids: Iterable[SupportsIndex]) -> list[int]:
     """Class ids as sorted Python integers, each once."""
     checked = sorted({operator.index(class_id) for class_id in class_ids})
     if checked and checked[0] < 0:

@@ -19,7 +19,7 @@ class TSABlock(nn.Module):
     both branches of a sample; with `residual=False` it drops the MLP branch only, since S has no path beside it.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, residual: bool = False, drop_path: float = 0.0, mlp_ratio: float = 4.0):
+    def __init__(self, embed_dim: int, num_heads: int, *, residual: bool = False, drop_path: float | int = 0.0):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"TSABlock: embed_dim {embed_dim} is not a multiple of num_heads {num_heads}.")
@@ -31,7 +31,7 @@ class TSABlock(nn.Module):
         self.value = nn.Linear(embed_dim, embed_dim, bias=False)
         self.project = nn.Linear(embed_dim, embed_dim)
         self.norm2 = nn.LayerNorm(embed_dim, eps=1e-5)
-        self.mlp = Mlp(embed_dim, int(embed_dim * mlp_ratio), act_layer=nn.GELU)
+        self.mlp = Mlp(embed_dim, 4 * embed_dim, act_layer=nn.GELU)
         self.drop_path = DropPath(drop_path) if drop_path > 0 else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Linear):

@@ -47,15 +47,17 @@ class TSAViT(DynamicModule):
         residual: bool = False,
         adapter_dim: int = 0,
         frozen_blocks: int = 0,
-        drop_path: float = 0.0,
+        drop_path: float | int = 0.0,
         weights: str | PathLike[str] | None = None,
         backbone_options: Mapping[str, Any] | None = None,
-        embedding_std: float = 0.02,
+        embedding_std: float | int = 0.02,
     ):
         super().__init__()
         _check_ranges(tsa_blocks, adapter_dim, frozen_blocks, drop_path, embedding_std)
-        vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=weights == "timm")
+        vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=False)
         self.msa_blocks = _num_kept(msa_blocks, len(vit.blocks), tsa_blocks, frozen_blocks)
+        if weights == "timm":  # fetched only now that everything has been checked
+            vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=True)
         self.backbone_name = backbone
         self.pretrained_tag: str | None = vit.pretrained_cfg.get("tag") or None
         self.frozen_blocks = frozen_blocks
@@ -163,7 +165,7 @@ class TSAViT(DynamicModule):
         return tokens
 
 
-def _check_ranges(tsa_blocks: int, adapter_dim: int, frozen_blocks: int, drop_path: float, embedding_std: float) -> None:
+def _check_ranges(tsa_blocks: int, adapter_dim: int, frozen_blocks: int, drop_path: float | int, embedding_std: float | int) -> None:
     if tsa_blocks < 1:
         raise ValueError(f"TSAViT: tsa_blocks must be 1 or more, got {tsa_blocks}.")
     for name, number in (("adapter_dim", adapter_dim), ("frozen_blocks", frozen_blocks), ("embedding_std", embedding_std)):

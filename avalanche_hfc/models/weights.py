@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -73,9 +72,9 @@ def read_tensors(path: Path) -> dict[str, Any]:
         content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         reason = "it holds pickled objects, or is damaged; only files of tensors are read"
-        raise ValueError(f"{path}: {reason}. Save the state_dict alone. ({str(error).splitlines()[0]})") from error
-    except (SafetensorError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{path}: not a readable weights file ({str(error).splitlines()[0]}).") from error
+        raise ValueError(f"{path}: {reason}. Save the state_dict alone. ({_first_line(error)})") from error
+    except Exception as error:  # a file that lies about its content fails anywhere in its reader
+        raise ValueError(f"{path}: not a readable weights file ({_first_line(error)}).") from error
     for key in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -101,6 +100,10 @@ def _resampled(module: nn.Module, name: str, tensor: Tensor, own: Tensor, path: 
         if num_patches > 0 and math.isqrt(num_patches) ** 2 == num_patches:
             return resample_abs_pos_embed(tensor, new_size=list(vit.patch_embed.grid_size), num_prefix_tokens=num_prefix)
     raise ValueError(f"{path}: {name} has shape {tuple(tensor.shape)}, {type(module).__name__} needs {tuple(own.shape)}.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _few(names: dict[str, Any]) -> str:

@@ -1,0 +1,213 @@
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from avalanche.models.dynamic_modules import avalanche_model_adaptation
+from avalanche.models.dynamic_optimizers import update_optimizer
+from torch import nn
+
+from avalanche_hfc.models import GrowingLinear
+
+
+def experience(class_ids):
+    return SimpleNamespace(classes_in_this_experience=class_ids)
+
+
+def grown(class_ids=(3, 7), in_features=6, dtype=torch.float32):
+    torch.manual_seed(0)
+    head = GrowingLinear(in_features).to(dtype)
+    head.grow(class_ids)
+    return head
+
+
+def inputs(dtype=torch.float32):
+    return torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+@pytest.mark.parametrize("class_ids", [[7, 3], {3, 7}, (torch.tensor(3), 7)], ids=["list", "set", "tensor"])
+def test_a_step_in_training_gives_one_row_per_class_id_up_to_the_largest(class_ids):
+    head = GrowingLinear(6)
+    head.adaptation(experience(class_ids))
+    assert head.weight.shape == (8, 6) and head.bias.shape == (8,)
+    assert head.seen.nonzero().flatten().tolist() == [3, 7]
+
+
+def test_unseen_columns_are_exactly_minus_1000_and_the_others_the_linear_map():
+    head, x = grown(), inputs()
+    logits = head(x)
+    for column in range(8):
+        expected = x @ head.weight[column] + head.bias[column] if column in (3, 7) else torch.full((4,), -1000.0)
+        torch.testing.assert_close(logits[:, column], expected, rtol=1e-6 if column in (3, 7) else 0, atol=1e-6 if column in (3, 7) else 0)
+
+
+def test_unseen_columns_give_no_gradient():
+    head = grown()
+    head(inputs()).sum().backward()
+    unseen = ~head.seen
+    assert not head.weight.grad[unseen].any() and not head.bias.grad[unseen].any()
+    torch.testing.assert_close(head.weight.grad[7], inputs().sum(0))
+    assert head.bias.grad[3] == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_old_rows_keep_their_bits_and_dtype_when_classes_arrive_between_and_above(dtype):
+    head = grown(dtype=dtype)
+    old_weight, old_bias = head.weight.detach().clone(), head.bias.detach().clone()
+    head.adaptation(experience([0, 9]))
+    assert head.weight.dtype == head.bias.dtype == head(inputs(dtype)).dtype == dtype and head.seen.dtype == torch.bool
+    assert torch.equal(head.weight[[3, 7]], old_weight[[3, 7]]) and torch.equal(head.bias[[3, 7]], old_bias[[3, 7]])
+    assert head.seen.nonzero().flatten().tolist() == [0, 3, 7, 9]
+    assert head.weight[0].any() and head.weight[9].any()
+
+
+def test_rows_of_ids_in_between_are_zero_until_their_class_arrives():
+    head = grown()
+    gap = [0, 1, 2, 4, 5, 6]
+    assert not head.weight[gap].any() and not head.bias[gap].any()
+    before = head.weight
+    head.grow([5])
+    assert head.weight is before, "a row within the width needs no new parameter"
+    assert head.weight[5].all() and not head.weight[[0, 1, 2, 4, 6]].any()
+
+
+def test_weight_decay_cannot_shrink_a_row_before_its_class_arrives():
+    head = grown(in_features=4096)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.1, weight_decay=5.0)
+    for _ in range(3):
+        head(torch.ones(2, 4096)).logsumexp(1).sum().backward()
+        optimizer.step()
+    head.grow([5])
+    assert head.weight[5].std().item() == pytest.approx(1 / 64, rel=0.05)
+
+
+def test_a_class_that_comes_back_keeps_its_row():
+    head = grown()
+    weight, bits = head.weight, head.weight.detach().clone()
+    head.grow([7, 3, 7])
+    assert head.weight is weight and torch.equal(head.weight, bits)
+
+
+def test_new_rows_are_normal_with_std_one_over_root_d_and_bias_uniform_in_the_same_bound():
+    torch.manual_seed(0)
+    head = GrowingLinear(100)
+    head.grow(range(400))
+    weight, bias = head.weight.detach().flatten(), head.bias.detach()
+    assert weight.std().item() == pytest.approx(0.1, rel=0.02) and abs(weight.mean().item()) < 0.002
+    assert (weight.abs() > 0.2).double().mean().item() == pytest.approx(0.0455, abs=0.004)  # normal, not uniform
+    assert bias.abs().max() <= 0.1 and bias.std().item() == pytest.approx(0.1 / math.sqrt(3), rel=0.08)
+
+
+def test_what_is_drawn_depends_neither_on_the_order_of_the_ids_nor_on_the_width():
+    torch.manual_seed(5)
+    first = GrowingLinear(6)
+    first.grow([9, 2])
+    torch.manual_seed(5)
+    second = GrowingLinear(6)
+    second.grow([2, 9])
+    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+
+
+def test_growth_keeps_requires_grad_of_each_parameter():
+    head = grown()
+    head.weight.requires_grad_(False)
+    head.grow([11])
+    assert not head.weight.requires_grad and head.bias.requires_grad
+
+
+def test_evaluation_of_unseen_classes_pads_the_output_and_changes_nothing_else():
+    head, x = grown(), inputs()
+    parameters, bits, own = (head.weight, head.bias), head.weight.detach().clone(), head(x)
+    state = torch.random.get_rng_state()
+    head.eval()
+    head.adaptation(experience([12]))
+    head.adaptation(experience([1]))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert (head.weight is parameters[0]) and (head.bias is parameters[1]) and torch.equal(head.weight, bits)
+    assert head.seen.nonzero().flatten().tolist() == [3, 7]
+    logits = head(x)
+    assert logits.shape == (4, 13) and torch.equal(logits[:, :8], own) and (logits[:, 8:] == -1000).all()
+
+
+def test_the_pad_survives_a_second_eval_and_is_gone_after_training_resumes():
+    head, x = grown(), inputs()
+    head.eval()
+    head.adaptation(experience([12]))
+    assert head.eval()(x).shape == (4, 13)
+    assert head.train()(x).shape == (4, 8)
+    assert head.eval()(x).shape == (4, 8)
+
+
+def test_a_copy_taken_in_training_gives_only_its_own_columns():
+    head, x = grown(), inputs()
+    head.eval()
+    head.adaptation(experience([12]))
+    head.training = True  # the mode set without a call, as some hosts do
+    assert head(x).shape == (4, 8)
+    teacher = copy.deepcopy(head).eval()
+    head.grow([20])
+    assert teacher(x).shape == (4, 8)
+    torch.testing.assert_close(teacher(x), head(x)[:, :8], rtol=1e-6, atol=1e-6)
+
+
+def test_a_state_dict_brings_its_rows_and_its_seen_classes():
+    source, target = grown(), GrowingLinear(6)
+    target.grow(range(20))
+    target.weight.requires_grad_(False)
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(target(inputs()), source(inputs())) and target.out_features == 8
+    assert not target.weight.requires_grad and target.bias.requires_grad
+
+
+def test_a_state_dict_of_another_width_is_refused_and_leaves_the_head_alone():
+    target = grown()
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        target.load_state_dict(grown(range(3), in_features=5).state_dict())
+    assert target.weight.shape == (8, 6)
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_avalanche_rewires_the_optimizer_in_the_head_s_own_group(num_groups):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), GrowingLinear(6))
+    groups = [{"params": [*model[0].parameters()], "lr": 0.1}, {"params": [*model[1].parameters()], "lr": 0.5}]
+    optimizer = torch.optim.AdamW(model.parameters() if num_groups == 1 else groups)
+    known = update_optimizer(optimizer, dict(model.named_parameters()), None, reset_state=True)
+    for class_ids in ([2], [4, 0]):
+        avalanche_model_adaptation(model, experience(class_ids))
+        known = update_optimizer(optimizer, dict(model.named_parameters()), known)
+        held = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
+        backbone, head = [id(p) for p in model[0].parameters()], [id(p) for p in model[1].parameters()]
+        assert held == ([backbone + head] if num_groups == 1 else [backbone, head])
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs())[:, [2, 4] if 4 in class_ids else [2, 0]], torch.tensor([0, 1, 0, 1])).backward()
+        optimizer.step()
+        assert all(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("class_ids", [[-1], [3, -2]])
+def test_a_negative_class_id_is_refused_in_both_modes(class_ids):
+    head = GrowingLinear(6)
+    for mode in (True, False):
+        with pytest.raises(ValueError, match=f"got {min(class_ids)}"):
+            head.train(mode).adaptation(experience(class_ids))
+
+
+def test_an_experience_without_classes_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match="with_classes_timeline"):
+        GrowingLinear(6).adaptation(SimpleNamespace())
+
+
+def test_no_features_are_refused():
+    with pytest.raises(ValueError, match="got 0"):
+        GrowingLinear(0)
+
+
+def test_no_class_changes_nothing():
+    head = grown()
+    weight = head.weight
+    head.grow([])
+    head.eval().adaptation(experience([]))
+    assert head.weight is weight and head(inputs()).shape == (4, 8)

@@ -1,0 +1,374 @@
+import copy
+
+import pytest
+import timm
+import torch
+from avalanche.benchmarks import nc_benchmark
+from avalanche.benchmarks.utils import as_classification_dataset
+from avalanche.evaluation.metrics import accuracy_metrics
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.supervised import Naive
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from avalanche_hfc.models import TSAViT
+
+
+def small(**changes):
+    torch.manual_seed(0)
+    options = {"embed_dim": 24, "num_heads": 3, "depth": 6} | changes.pop("backbone_options", {})
+    arguments = {"image_size": 8, "patch_size": 4, "msa_blocks": 4} | changes
+    return TSAViT("vit_tiny_patch16_224", backbone_options=options, **arguments)
+
+
+def images(batch=3, channels=3, size=8, dtype=torch.float32):
+    return torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def watch(model):
+    """Every call of a block: its number from 1, its output."""
+    calls = []
+    for end, block in enumerate(model.backbone.blocks, start=1):
+        block.register_forward_hook(lambda _, __, output, end=end: calls.append((end, output)))
+    return calls
+
+
+def count(parameters):
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def test_vit_base_has_the_parameters_of_the_paper_s_geometry():
+    with torch.device("meta"):
+        model = TSAViT()
+        vit = model.backbone
+        assert count(model.parameters()) == 85_797_120
+        parts = (vit.patch_embed, vit.norm, vit.blocks, model.tsa)
+        assert [count(part.parameters()) for part in parts] == [590_592, 1_536, 77_966_592, 7_085_568]
+        assert [vit.cls_token.numel(), vit.pos_embed.numel(), model.shared_embedding.numel()] == [768, 151_296, 768]
+        assert all(count(block.parameters()) == 7_087_872 for block in vit.blocks)
+        model.head.grow(range(100))
+        assert count(model.parameters()) == 85_797_120 + 76_900
+
+
+def test_vit_base_with_adapters_and_five_frozen_blocks_has_the_released_code_s_parameters():
+    with torch.device("meta"):
+        model = TSAViT(adapter_dim=64, frozen_blocks=5)
+    assert count(model.parameters()) == 86_887_616
+    assert [count(block.adapter.parameters()) for block in model.backbone.blocks] == [99_136] * 11
+    assert count(p for p in model.parameters() if not p.requires_grad) == 36_182_016
+    assert count(p for p in model.parameters() if p.requires_grad) == 50_705_600
+    assert model.backbone_name == "vit_base_patch16_224.mae" and model.pretrained_tag == "mae"
+
+
+def test_the_small_vit_of_the_design_keeps_five_blocks_and_counts_its_tokens():
+    model = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=5, backbone_options={"embed_dim": 192, "num_heads": 3})
+    assert len(model.backbone.blocks) == 5 and model.features(images(size=32)).tokens.shape == (3, 65, 192)
+    assert model.tsa[0].num_heads == 3
+
+
+def test_msa_blocks_is_the_depth_less_the_tsa_blocks():
+    assert [len(small(msa_blocks=None, tsa_blocks=l_t).backbone.blocks) for l_t in (1, 2, 5)] == [5, 4, 1]
+
+
+def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
+    model = small(tsa_blocks=3, msa_blocks=6).eval()
+    tokens = model.backbone.forward_features(images())
+    embedding = model.shared_embedding
+    for block in model.tsa:
+        embedding = block(embedding, tokens)
+    assert torch.equal(model.embed(images()), embedding) and torch.equal(model.features(images()).tokens, tokens)
+
+
+def test_blocks_beyond_msa_blocks_are_left_out():
+    torch.manual_seed(0)
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=8, patch_size=4, embed_dim=24, num_heads=3, depth=6).eval()
+    vit.blocks = vit.blocks[:4]
+    assert torch.equal(small().eval().features(images()).tokens, vit.forward_features(images()))
+
+
+def test_forward_is_classify_of_embed_and_get_features_is_embed():
+    model = small().eval()
+    model.head.grow([1, 4])
+    embedding = model.embed(images())
+    assert torch.equal(model(images()), model.classify(embedding)) and torch.equal(model.get_features(images()), embedding)
+    assert model(images()).shape == (3, 5)
+
+
+def test_every_parameter_trains():
+    model = small(adapter_dim=4, tsa_blocks=2, residual=True)
+    for block in model.backbone.blocks:
+        nn.init.normal_(block.adapter.up.weight)  # at 0 it hides the down-projection
+    model.head.grow([0, 1])
+    model(images()).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_the_paper_s_shared_embedding_gets_a_gradient_through_the_query():
+    model = small()
+    model.head.grow([0, 1])
+    model(images()).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize("adapter_dim", [0, 4])
+def test_frozen_parameters_get_no_gradient_and_the_others_do(adapter_dim):
+    model = small(frozen_blocks=2, adapter_dim=adapter_dim)
+    model.head.grow([0, 1])
+    model(images()).square().sum().backward()
+    embeddings = ("backbone.patch_embed.", "backbone.cls_token", "backbone.pos_embed")
+    blocks = ("backbone.blocks.0.", "backbone.blocks.1.")
+    for name, parameter in model.named_parameters():
+        frozen = name.startswith(embeddings) or (name.startswith(blocks) and ".adapter." not in name)
+        assert parameter.requires_grad != frozen and (parameter.grad is None) == frozen, name
+
+
+def test_a_given_prefix_gives_bitwise_the_full_forward_in_value_and_gradient():
+    model = small(frozen_blocks=2)
+    model.head.grow([0, 1])
+    prefix = model.prefix(images())
+    assert prefix.shape == (3, 5, 24) and not prefix.requires_grad
+    trained = [p for p in model.parameters() if p.requires_grad]
+    shared, full = model.embed(images(), prefix), model.embed(images())
+    assert torch.equal(shared, full)
+    gradients = [torch.autograd.grad(model.classify(e).square().sum(), trained) for e in (shared, full)]
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+    assert torch.equal(model.embed(images() + 9, prefix), full), "the images are not read again"
+
+
+def test_a_teacher_shares_the_prefix_of_the_student():
+    student = small(frozen_blocks=2)
+    teacher = copy.deepcopy(student).eval()
+    with torch.no_grad():
+        for parameter in student.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    prefix = student.train().prefix(images())
+    assert torch.equal(teacher.embed(images(), prefix), teacher.embed(images()))
+
+
+def test_a_frozen_prefix_stays_in_eval_mode_and_the_rest_follows():
+    model = small(frozen_blocks=2, backbone_options={"proj_drop_rate": 0.5, "pos_drop_rate": 0.5})
+    assert torch.equal(model.train().prefix(images()), model.eval().prefix(images()))
+    model.train()
+    assert [block.training for block in model.backbone.blocks] == [False, False, True, True] and model.tsa.training
+    assert not torch.equal(model.embed(images()), model.embed(images()))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"frozen_blocks": 2, "adapter_dim": 4}], ids=["nothing frozen", "adapters"])
+def test_where_nothing_can_be_shared_the_prefix_is_none_and_another_is_refused(arguments):
+    model = small(**arguments)
+    assert model.prefix(images()) is None and model.backbone.blocks[0].training
+    assert model.embed(images(), None).shape == (3, 24)
+    with pytest.raises(ValueError, match="no frozen blocks"):
+        model.embed(images(), torch.zeros(3, 5, 24))
+
+
+def test_adapters_start_as_the_model_without_them_and_then_matter():
+    model, adapted = small().eval(), small(adapter_dim=4).eval()
+    missing = adapted.load_state_dict(model.state_dict(), strict=False).missing_keys
+    assert all(".adapter." in name for name in missing) and len(missing) == 16
+    assert torch.equal(adapted.embed(images()), model.embed(images()))
+    nn.init.normal_(adapted.backbone.blocks[0].adapter.up.weight)
+    assert not torch.equal(adapted.embed(images()), model.embed(images()))
+
+
+def test_features_are_embed_and_its_tokens_and_the_outputs_of_four_blocks_from_one_forward():
+    model = small(backbone_options={"reg_tokens": 2}, image_size=(8, 12), frozen_blocks=2).eval()
+    x = torch.randn(2, 3, 8, 12)
+    calls = watch(model)
+    features = model.features(x)
+    assert [end for end, _ in calls] == [1, 2, 3, 4]
+    outputs = dict(calls)
+    assert torch.equal(features.embedding, model.embed(x)) and torch.equal(features.tokens, model.backbone.norm(outputs[4]))
+    assert len(features.stages) == 4
+    for end, stage in zip((1, 2, 3, 4), features.stages, strict=True):
+        assert stage.shape == (2, 24, 2, 3)
+        for row in range(2):
+            for column in range(3):
+                assert torch.equal(stage[:, :, row, column], outputs[end][:, 3 + row * 3 + column])  # class token and two registers first
+
+
+@pytest.mark.parametrize("msa_blocks, ends", [(1, (1,) * 4), (2, (1, 1, 2, 2)), (3, (1, 2, 2, 3)), (5, (1, 2, 4, 5)), (6, (2, 3, 4, 6))])
+def test_stage_k_ends_with_block_round_k_l_m_over_4(msa_blocks, ends):
+    model = small(msa_blocks=msa_blocks).eval()
+    calls = watch(model)
+    stages, outputs = model.features(images()).stages, dict(calls)
+    for end, stage in zip(ends, stages, strict=True):
+        assert torch.equal(stage.flatten(2).transpose(1, 2), outputs[end][:, 1:])
+
+
+@pytest.mark.parametrize(
+    "options, size, patch",
+    [
+        ({"in_chans": 1}, 8, 2),
+        ({"in_chans": 1}, 8, 4),
+        ({"class_token": False}, 8, 4),
+        ({"reg_tokens": 4, "no_embed_class": True}, 8, 4),
+        ({"pos_embed": "none"}, 8, 4),
+        ({"dynamic_img_size": True}, 8, 4),
+        ({"pre_norm": True, "init_values": 0.1, "qk_norm": True}, 8, 4),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+def test_variants_of_timm_s_vit_keep_timm_s_tokens(options, size, patch):
+    model = small(image_size=size, patch_size=patch, backbone_options=options).eval()
+    x = images(channels=options.get("in_chans", 3), size=size)
+    features = model.features(x)
+    assert torch.equal(features.tokens, model.backbone.forward_features(x)) and torch.equal(features.embedding, model.embed(x))
+    prefix_tokens = features.tokens.shape[1] - (size // patch) ** 2
+    assert prefix_tokens == model.backbone.num_prefix_tokens
+    assert torch.equal(model.backbone.norm(features.stages[-1].flatten(2).transpose(1, 2)), features.tokens[:, prefix_tokens:])
+
+
+def test_a_dynamic_vit_gives_stages_of_the_image_s_own_grid():
+    model = small(backbone_options={"dynamic_img_size": True}).eval()
+    assert [stage.shape[2:] for stage in model.features(torch.randn(2, 3, 12, 16)).stages] == [(3, 4)] * 4
+
+
+def test_an_averaging_backbone_keeps_its_last_norm_for_every_token():
+    model = small(backbone_options={"global_pool": "avg"}).eval()
+    assert isinstance(model.backbone.norm, nn.LayerNorm) and not list(model.backbone.fc_norm.parameters())
+    tokens = model.features(images()).tokens
+    torch.testing.assert_close(tokens.mean(-1), torch.zeros(3, 5), rtol=0, atol=1e-6)
+
+
+def test_drop_path_acts_in_the_tsa_blocks_only():
+    model = small(drop_path=0.5, residual=True).train()
+    first, second = model.features(images()), model.features(images())
+    assert torch.equal(first.tokens, second.tokens) and not torch.equal(first.embedding, second.embedding)
+    assert torch.equal(model.eval().embed(images()), model.embed(images()))
+
+
+def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
+    embedding = small(backbone_options={"embed_dim": 600, "depth": 1}, msa_blocks=1).shared_embedding
+    assert embedding.std().item() == pytest.approx(0.02, rel=0.1) and embedding.requires_grad
+    assert not small(embedding_std=0).shared_embedding.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
+def test_a_model_of_another_dtype_grows_and_answers_in_it(dtype, residual):
+    model = small(residual=residual, tsa_blocks=2).to(dtype).eval()
+    model.head.grow([0, 2])
+    logits = model(images(dtype=dtype))
+    assert logits.dtype == dtype
+    torch.testing.assert_close(logits.float()[:, [0, 2]], model.float()(images())[:, [0, 2]], rtol=0.1, atol=0.05)
+
+
+def test_autocast_changes_the_answer_by_rounding_only():
+    model = small(residual=True).eval()
+    model.head.grow([0, 2])
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images())
+    torch.testing.assert_close(logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05)
+
+
+def test_a_deep_copy_is_independent_also_after_a_backward():
+    model = small()
+    model.head.grow([0])
+    model(images()).sum().backward()
+    twin = copy.deepcopy(model)
+    before = twin(images())
+    with torch.no_grad():
+        model.shared_embedding.add_(1)
+        model.head.weight.add_(1)
+    assert torch.equal(twin(images()), before) and not torch.equal(model(images()), before)
+
+
+def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
+    asked = []
+    create = timm.create_model
+
+    def recorded(name, *, pretrained, **kwargs):
+        asked.append(pretrained)
+        return create(name, pretrained=False, **kwargs)
+
+    monkeypatch.setattr(timm, "create_model", recorded)
+    small()
+    assert asked == [False]
+    with pytest.raises(ValueError, match="msa_blocks"):
+        small(weights="timm", msa_blocks=9)
+    assert asked == [False, False]
+    assert small(weights="timm").load_report is None and asked[-1] is True
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"image_size": 9}, "image_size 9 is not a multiple of patch_size 4; the nearest is 8"),
+        ({"image_size": (8, 10)}, "image_size 10 is not a multiple of patch_size 4"),
+        ({"msa_blocks": 0}, r"has 6 blocks, msa_blocks must be in 1…6; got msa_blocks=0"),
+        ({"msa_blocks": 7}, r"msa_blocks must be in 1…6; got msa_blocks=7"),
+        ({"msa_blocks": None, "tsa_blocks": 6}, "got tsa_blocks=6, which leaves 0"),
+        ({"tsa_blocks": 0}, "tsa_blocks must be 1 or more, got 0"),
+        ({"frozen_blocks": 5}, r"frozen_blocks must be in 0…4 \(msa_blocks\), got 5"),
+        ({"frozen_blocks": -1}, "frozen_blocks must be 0 or more, got -1"),
+        ({"adapter_dim": -3}, "adapter_dim must be 0 or more, got -3"),
+        ({"embedding_std": -0.1}, "embedding_std must be 0 or more, got -0.1"),
+        ({"drop_path": 1.0}, r"drop_path must be in \[0, 1\), got 1.0"),
+        ({"drop_path": -0.1}, r"drop_path must be in \[0, 1\), got -0.1"),
+        ({"backbone_options": {"embed_dims": 12}}, "unknown key 'embed_dims'. Did you mean embed_dim"),
+        ({"backbone_options": {"img_size": 12}}, "'img_size' is not an option: pass image_size"),
+        ({"backbone_options": {"embed_dim": 25}}, "timm cannot build 'vit_tiny_patch16_224'.*25"),
+        ({"backbone_options": {"patch_drop_rate": 0.5}}, "patch_drop_rate must be 0"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        small(**arguments)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("vit_tiny_patch16_225", "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224"),
+        ("vit_base_patch16_224.mea", "Unknown backbone 'vit_base_patch16_224.mea'. Did you mean .*vit_base_patch16_224.mae"),
+        ("hf_hub:someone/model", "Unknown backbone"),
+        ("resnet18", "'resnet18' is not one of timm's plain VisionTransformers"),
+        ("beit_base_patch16_224", "'beit_base_patch16_224' is not one of"),
+        ("vit_base_patch16_rpn_224", "'vit_base_patch16_rpn_224' is made of ResPostBlock"),
+    ],
+)
+def test_a_backbone_that_will_not_do_is_refused_by_name(name, message):
+    with torch.device("meta"), pytest.raises(ValueError, match=message):
+        TSAViT(name)
+
+
+def benchmark():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(6).repeat(8)
+    data = [TensorDataset(torch.randn(48, 3, 8, 8, generator=generator) + labels[:, None, None, None], labels) for _ in range(2)]
+    train, test = (as_classification_dataset(_with_targets(part)) for part in data)
+    return nc_benchmark(train, test, n_experiences=3, task_labels=False, fixed_class_order=[4, 1, 5, 0, 3, 2])
+
+
+def _with_targets(dataset):
+    dataset.targets = dataset.tensors[1].tolist()
+    return dataset
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_avalanche_trains_every_part_in_every_step_and_its_evaluation_changes_nothing(groups):
+    def run(evaluate):
+        model = small(frozen_blocks=1)
+        rest = [p for name, p in model.named_parameters() if name.startswith("backbone.")]
+        own = [p for name, p in model.named_parameters() if not name.startswith("backbone.")]
+        optimizer = torch.optim.AdamW([{"params": rest, "lr": 1e-3}, {"params": own, "lr": 5e-3}] if groups == 2 else rest + own, lr=1e-3)
+        strategy = Naive(model=model, optimizer=optimizer, train_mb_size=8, evaluator=EvaluationPlugin(accuracy_metrics(stream=True)))
+        stream = benchmark()
+        for step, step_experience in enumerate(stream.train_stream[:2]):
+            old = {name: p.detach().clone() for name, p in model.named_parameters() if not name.startswith("head")}
+            torch.manual_seed(step)
+            strategy.train(step_experience)
+            still = {name for name, p in model.named_parameters() if name in old and torch.equal(p, old[name])}
+            assert still == {name for name, p in model.named_parameters() if not p.requires_grad}
+            assert all(any(p is held for group in optimizer.param_groups for held in group["params"]) for p in model.parameters())
+            assert model.head.seen.nonzero().flatten().tolist() == [[1, 4], [0, 1, 4, 5]][step]
+            if evaluate:
+                strategy.eval(stream.test_stream)  # classes of the last step are never trained
+        return model
+
+    with_evaluation, without = run(True), run(False)
+    for (name, a), (_, b) in zip(with_evaluation.state_dict().items(), without.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
