@@ -1,0 +1,32 @@
+"""Entry point of `hfc`. Nothing heavy is imported before a command runs: `hfc --help` needs neither torch nor Avalanche."""
+
+import sys
+
+import click
+
+from avalanche_hfc._version import __version__
+from avalanche_hfc.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hfc")
+def commands() -> None:
+    """HFC, heterogeneous forgetting compensation, on Avalanche."""
+
+
+commands.add_command(demo)
+
+
+def main() -> None:
+    """Run a command. A user's mistake is one line on stderr and exit code 2."""
+    try:
+        commands(prog_name="hfc", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (ValueError, OSError, FloatingPointError) as error:
+        click.echo(f"hfc: {error}", err=True)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nhfc: interrupted. What is done is kept; the same command goes on.", err=True)
+        sys.exit(130)

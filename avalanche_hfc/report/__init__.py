@@ -1,0 +1,1 @@
+"""CSV rows -> tables and figures."""

@@ -1,0 +1,1 @@
+"""Runs: start, rows, what is on the disk."""
