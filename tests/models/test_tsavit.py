@@ -3,26 +3,10 @@ import copy
 import pytest
 import timm
 import torch
-from avalanche.benchmarks import nc_benchmark
-from avalanche.benchmarks.utils import as_classification_dataset
-from avalanche.evaluation.metrics import accuracy_metrics
-from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.supervised import Naive
+from small_vits import images, small
 from torch import nn
-from torch.utils.data import TensorDataset
 
 from avalanche_hfc.models import TSAViT
-
-
-def small(**changes):
-    torch.manual_seed(0)
-    options = {"embed_dim": 24, "num_heads": 3, "depth": 6} | changes.pop("backbone_options", {})
-    arguments = {"image_size": 8, "patch_size": 4, "msa_blocks": 4} | changes
-    return TSAViT("vit_tiny_patch16_224", backbone_options=options, **arguments)
-
-
-def images(batch=3, channels=3, size=8, dtype=torch.float32):
-    return torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
 def watch(model):
@@ -273,102 +257,3 @@ def test_a_deep_copy_is_independent_also_after_a_backward():
         model.shared_embedding.add_(1)
         model.head.weight.add_(1)
     assert torch.equal(twin(images()), before) and not torch.equal(model(images()), before)
-
-
-def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
-    asked = []
-    create = timm.create_model
-
-    def recorded(name, *, pretrained, **kwargs):
-        asked.append(pretrained)
-        return create(name, pretrained=False, **kwargs)
-
-    monkeypatch.setattr(timm, "create_model", recorded)
-    small()
-    assert asked == [False]
-    with pytest.raises(ValueError, match="msa_blocks"):
-        small(weights="timm", msa_blocks=9)
-    assert asked == [False, False]
-    assert small(weights="timm").load_report is None and asked[-1] is True
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"image_size": 9}, "image_size 9 is not a multiple of patch_size 4; the nearest is 8"),
-        ({"image_size": (8, 10)}, "image_size 10 is not a multiple of patch_size 4"),
-        ({"msa_blocks": 0}, r"has 6 blocks, msa_blocks must be in 1…6; got msa_blocks=0"),
-        ({"msa_blocks": 7}, r"msa_blocks must be in 1…6; got msa_blocks=7"),
-        ({"msa_blocks": None, "tsa_blocks": 6}, "got tsa_blocks=6, which leaves 0"),
-        ({"tsa_blocks": 0}, "tsa_blocks must be 1 or more, got 0"),
-        ({"frozen_blocks": 5}, r"frozen_blocks must be in 0…4 \(msa_blocks\), got 5"),
-        ({"frozen_blocks": -1}, "frozen_blocks must be 0 or more, got -1"),
-        ({"adapter_dim": -3}, "adapter_dim must be 0 or more, got -3"),
-        ({"embedding_std": -0.1}, "embedding_std must be 0 or more, got -0.1"),
-        ({"drop_path": 1.0}, r"drop_path must be in \[0, 1\), got 1.0"),
-        ({"drop_path": -0.1}, r"drop_path must be in \[0, 1\), got -0.1"),
-        ({"backbone_options": {"embed_dims": 12}}, "unknown key 'embed_dims'. Did you mean embed_dim"),
-        ({"backbone_options": {"img_size": 12}}, "'img_size' is not an option: pass image_size"),
-        ({"backbone_options": {"embed_dim": 25}}, "timm cannot build 'vit_tiny_patch16_224'.*25"),
-        ({"backbone_options": {"patch_drop_rate": 0.5}}, "patch_drop_rate must be 0"),
-    ],
-    ids=str,
-)
-def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        small(**arguments)
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("vit_tiny_patch16_225", "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224"),
-        ("vit_base_patch16_224.mea", "Unknown backbone 'vit_base_patch16_224.mea'. Did you mean .*vit_base_patch16_224.mae"),
-        ("hf_hub:someone/model", "Unknown backbone"),
-        ("resnet18", "'resnet18' is not one of timm's plain VisionTransformers"),
-        ("beit_base_patch16_224", "'beit_base_patch16_224' is not one of"),
-        ("vit_base_patch16_rpn_224", "'vit_base_patch16_rpn_224' is made of ResPostBlock"),
-    ],
-)
-def test_a_backbone_that_will_not_do_is_refused_by_name(name, message):
-    with torch.device("meta"), pytest.raises(ValueError, match=message):
-        TSAViT(name)
-
-
-def benchmark():
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(6).repeat(8)
-    data = [TensorDataset(torch.randn(48, 3, 8, 8, generator=generator) + labels[:, None, None, None], labels) for _ in range(2)]
-    train, test = (as_classification_dataset(_with_targets(part)) for part in data)
-    return nc_benchmark(train, test, n_experiences=3, task_labels=False, fixed_class_order=[4, 1, 5, 0, 3, 2])
-
-
-def _with_targets(dataset):
-    dataset.targets = dataset.tensors[1].tolist()
-    return dataset
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_avalanche_trains_every_part_in_every_step_and_its_evaluation_changes_nothing(groups):
-    def run(evaluate):
-        model = small(frozen_blocks=1)
-        rest = [p for name, p in model.named_parameters() if name.startswith("backbone.")]
-        own = [p for name, p in model.named_parameters() if not name.startswith("backbone.")]
-        optimizer = torch.optim.AdamW([{"params": rest, "lr": 1e-3}, {"params": own, "lr": 5e-3}] if groups == 2 else rest + own, lr=1e-3)
-        strategy = Naive(model=model, optimizer=optimizer, train_mb_size=8, evaluator=EvaluationPlugin(accuracy_metrics(stream=True)))
-        stream = benchmark()
-        for step, step_experience in enumerate(stream.train_stream[:2]):
-            old = {name: p.detach().clone() for name, p in model.named_parameters() if not name.startswith("head")}
-            torch.manual_seed(step)
-            strategy.train(step_experience)
-            still = {name for name, p in model.named_parameters() if name in old and torch.equal(p, old[name])}
-            assert still == {name for name, p in model.named_parameters() if not p.requires_grad}
-            assert all(any(p is held for group in optimizer.param_groups for held in group["params"]) for p in model.parameters())
-            assert model.head.seen.nonzero().flatten().tolist() == [[1, 4], [0, 1, 4, 5]][step]
-            if evaluate:
-                strategy.eval(stream.test_stream)  # classes of the last step are never trained
-        return model
-
-    with_evaluation, without = run(True), run(False)
-    for (name, a), (_, b) in zip(with_evaluation.state_dict().items(), without.state_dict().items(), strict=True):
-        assert torch.equal(a, b), name

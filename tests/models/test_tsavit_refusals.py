@@ -1,0 +1,66 @@
+import pytest
+import timm
+import torch
+from small_vits import small
+
+from avalanche_hfc.models import TSAViT
+
+
+def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
+    asked = []
+    create = timm.create_model
+
+    def recorded(name, *, pretrained, **kwargs):
+        asked.append(pretrained)
+        return create(name, pretrained=False, **kwargs)
+
+    monkeypatch.setattr(timm, "create_model", recorded)
+    small()
+    assert asked == [False]
+    with pytest.raises(ValueError, match="msa_blocks"):
+        small(weights="timm", msa_blocks=9)
+    assert asked == [False, False]
+    assert small(weights="timm").load_report is None and asked[-1] is True
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"image_size": 9}, "image_size 9 is not a multiple of patch_size 4; the nearest is 8"),
+        ({"image_size": (8, 10)}, "image_size 10 is not a multiple of patch_size 4"),
+        ({"msa_blocks": 0}, r"has 6 blocks, msa_blocks must be in 1…6; got msa_blocks=0"),
+        ({"msa_blocks": 7}, r"msa_blocks must be in 1…6; got msa_blocks=7"),
+        ({"msa_blocks": None, "tsa_blocks": 6}, "got tsa_blocks=6, which leaves 0"),
+        ({"tsa_blocks": 0}, "tsa_blocks must be 1 or more, got 0"),
+        ({"frozen_blocks": 5}, r"frozen_blocks must be in 0…4 \(msa_blocks\), got 5"),
+        ({"frozen_blocks": -1}, "frozen_blocks must be 0 or more, got -1"),
+        ({"adapter_dim": -3}, "adapter_dim must be 0 or more, got -3"),
+        ({"embedding_std": -0.1}, "embedding_std must be 0 or more, got -0.1"),
+        ({"drop_path": 1.0}, r"drop_path must be in \[0, 1\), got 1.0"),
+        ({"drop_path": -0.1}, r"drop_path must be in \[0, 1\), got -0.1"),
+        ({"backbone_options": {"embed_dims": 12}}, "unknown key 'embed_dims'. Did you mean embed_dim"),
+        ({"backbone_options": {"img_size": 12}}, "'img_size' is not an option: pass image_size"),
+        ({"backbone_options": {"embed_dim": 25}}, "timm cannot build 'vit_tiny_patch16_224'.*25"),
+        ({"backbone_options": {"patch_drop_rate": 0.5}}, "patch_drop_rate must be 0"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        small(**arguments)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("vit_tiny_patch16_225", "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224"),
+        ("vit_base_patch16_224.mea", "Unknown backbone 'vit_base_patch16_224.mea'. Did you mean .*vit_base_patch16_224.mae"),
+        ("hf_hub:someone/model", "Unknown backbone"),
+        ("resnet18", "'resnet18' is not one of timm's plain VisionTransformers"),
+        ("beit_base_patch16_224", "'beit_base_patch16_224' is not one of"),
+        ("vit_base_patch16_rpn_224", "'vit_base_patch16_rpn_224' is made of ResPostBlock"),
+    ],
+)
+def test_a_backbone_that_will_not_do_is_refused_by_name(name, message):
+    with torch.device("meta"), pytest.raises(ValueError, match=message):
+        TSAViT(name)
