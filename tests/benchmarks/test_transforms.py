@@ -74,6 +74,15 @@ def test_rand_augment_is_m9_mstd_half_inc1(name, image_size):
         assert operation.kwargs["resample"] == Image.BICUBIC
 
 
+@pytest.mark.parametrize("magnitude, kept", [(0, 4), (4.9, 3), (9.9, 1), (10, 0)])
+def test_posterize_keeps_the_bits_of_its_magnitude_down_to_none(magnitude, kept):
+    operation = build_transforms("dytox", 32)[0].transforms[2].ops[OPERATIONS.index("PosterizeIncreasing")]
+    operation.magnitude, operation.magnitude_std, operation.prob = magnitude, 0, 1
+    image = picture(32, 32)
+    expected = np.asarray(image) & (0xFF00 >> kept & 0xFF)
+    np.testing.assert_array_equal(np.asarray(operation(image)), expected)
+
+
 def test_official_erases_a_quarter_of_the_images_by_noise():
     erasing = build_transforms("official", 224)[0].transforms[-1]
     assert erasing.probability == 0.25 and erasing.per_pixel and erasing.min_count == erasing.max_count == 1
