@@ -53,6 +53,8 @@ def test_er_ace_trains_with_the_repaired_criterion(benchmark):
         assert strategy.mb_buffer_out.shape == (20, 6)
         parts = strategy.mb_output, strategy.mb_y, strategy.mb_buffer_out, strategy.mb_buffer_y
         expected.append(ACECriterion()(*parts).item())
+        saturated = 1e4 * parts[0], parts[1], 1e4 * parts[2], parts[3]
+        assert ACECriterion()(*saturated).isnan() and strategy.ace_criterion(*saturated).isfinite()
         return strategy.loss.item()
 
     recorder = Recorder(look)
@@ -69,6 +71,7 @@ def test_only_the_shipped_lwf_teacher_drifts_in_train_mode(benchmark, kind, drif
     (lwf,) = [plugin.lwf for plugin in strategy.plugins if hasattr(plugin, "lwf")]
     teacher, before = lwf.prev_model, buffers(lwf.prev_model)
     assert all(module.training is drifts for module in teacher.modules())
+    assert all(parameter.requires_grad is drifts for parameter in teacher.parameters())
     strategy.train(benchmark.train_stream[1])
     assert same(before, buffers(teacher)) is not drifts and lwf.prev_model is not teacher
 
