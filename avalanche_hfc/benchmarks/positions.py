@@ -178,7 +178,6 @@ def _make_source(leaf: Any, steps: Steps, index: int) -> _TensorSource | _Sample
         if len(left) <= 1 and not (left == {1} and type(leaf) is _TensorClassificationDataset):
             tensors = tuple(leaf.tensors[place] if column is None else column for place, column in enumerate(columns))
             return _TensorSource(tensors, tuple(step for step in steps if step[0] in left), leaf, steps)
-        batched = False  # several columns under transforms: sample by sample, so that they draw in turn
     return _SampleSource(leaf, steps, batched)
 
 

@@ -41,7 +41,7 @@ class Pictures(Dataset):
 
     def __getitem__(self, i):
         image = Image.fromarray(self.data[i])
-        return (image.rotate(90 * random.randrange(4)) if self.draw else image), self.targets[i]
+        return (image.rotate(90 * (int(torch.randint(4, ())) + random.randrange(4) + np.random.randint(4))) if self.draw else image), self.targets[i]
 
 
 class BatchPictures(Pictures):
@@ -127,7 +127,7 @@ STRUCTURES = {
     "tensors, a random label": lambda: as_classification_dataset(tensors(), transform_groups={"train": (None, noisy_label)}),
     "tensors, float labels": lambda: AvalancheDataset([TensorDataset(torch.rand(9, 2), torch.rand(9), torch.rand(9, 3))]),
     "tensors, subset": lambda: steps_of(tensors())[0].subset([4, 4, 0, 7]),
-    "tensors, subset from the end": lambda: steps_of(tensors())[0].subset([-1, 3, -2]),
+    "tensors, subset from the end": lambda: AvalancheDataset([tensors()]).subset([-1, 3, -2]),
     "tensors, replay": lambda: replayed(steps_of(tensors(), add_noise, torch.neg)),
     "tensors, frozen": lambda: steps_of(tensors(), torch.neg, torch.exp)[0].train().freeze_transforms().eval(),
     "tensors, frozen and replaced": lambda: (
