@@ -76,6 +76,12 @@ def test_augmentation_gets_grey_images_as_rgb(saved):
         np.testing.assert_allclose(images_of(benchmark.test_stream, 2)[0, channel], (plane - mean) / std, atol=1e-5)
 
 
+def test_augmentation_resizes_above_32_px_only(saved):
+    with pytest.raises(ValueError, match="do not resize up to 32 px: image_size is 32, the images are .* \\(6, 6\\)"):
+        split_npz(saved(), num_steps=2, transforms="dytox", image_size=32)
+    assert split_npz(saved(), num_steps=2, transforms="dytox", image_size=33).train_stream[0].dataset[0][0].shape == (3, 33, 33)
+
+
 def test_oblong_images_need_a_size(saved):
     oblong = {"x_train": np.zeros((12, 6, 8), np.uint8), "x_test": np.zeros((4, 6, 8), np.uint8)}
     with pytest.raises(ValueError, match=r"not square, \(width, height\) \(8, 6\). Name an image_size"):
