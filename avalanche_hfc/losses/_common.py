@@ -48,22 +48,29 @@ def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tens
 
 
 class Groups(NamedTuple):
-    """The batch's samples grouped by a label (a class, a step). A group is known by the row of its first sample."""
+    """The batch's samples grouped by a label (a class, a step)."""
 
     first: Int[Tensor, "b"]  # row of the first sample of each sample's group
     size: Float[Tensor, "b"]  # samples in each sample's group
-    leads: Bool[Tensor, "b"]  # this row is the first of its group
 
     @staticmethod
     def by(labels: Int[Tensor, "b"], dtype: torch.dtype) -> "Groups":
         same = labels[:, None] == labels[None, :]  # (b, b)
-        first = same.to(torch.uint8).argmax(1)
-        return Groups(first, same.sum(1).to(dtype), first == torch.arange(len(labels), device=labels.device))
+        return Groups(same.to(torch.uint8).argmax(1), same.sum(1).to(dtype))
 
     def sums(self, rows: Float[Tensor, "b *d"]) -> Float[Tensor, "b *d"]:
-        """Sum over each group, in the row of its first sample; 0 in other rows. Work b·d."""
-        return torch.zeros_like(rows).index_add(0, self.first, rows)
+        """Sum over each sample's own group. Work b·d."""
+        return torch.zeros_like(rows).index_add(0, self.first, rows)[self.first]
 
-    def means(self, values: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
+    def means(self, rows: Float[Tensor, "b *d"]) -> Float[Tensor, "b *d"]:
         """Mean over each sample's own group."""
-        return self.sums(values)[self.first] / self.size
+        return self.sums(rows) / self.size.view(-1, *[1] * (rows.ndim - 1))
+
+    def sum_of_means(self, values: Float[Tensor, "b"]) -> Float[Tensor, ""]:
+        """Σ over the groups of the mean over the group's samples."""
+        return (values / self.size).sum()
+
+    @property
+    def count(self) -> Int[Tensor, ""]:
+        """Number of groups."""
+        return (self.first == torch.arange(len(self.first), device=self.first.device)).sum()

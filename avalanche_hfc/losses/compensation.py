@@ -21,20 +21,16 @@ def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> 
     return (others.logsumexp(1) - logits.logsumexp(1)).exp()
 
 
-def sharpened_gradient(gradient: Float[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
-    """log(|Γ_i|^z + 1), z = K^o/(K^o+K^t): the summand of Eq. 8 and the numerator of Eq. 9."""
-    return torch.log1p(gradient ** old_fraction(steps, gradient.dtype))
-
-
 def weights_from_gradient(gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
     """Weight of each sample in Eq. 9 from any host's |Γ|: mean 1 over the samples of each step. Detached.
 
     A step whose gradients are all 0 keeps weight 1 (0/0 otherwise). In the first step the weights are 1 exactly, not to a rounding.
     """
-    sharpened = sharpened_gradient(full_precision(gradient.detach()), steps)
+    gradient = full_precision(gradient.detach())
+    z = old_fraction(steps, gradient.dtype)
+    sharpened = torch.log1p(gradient**z)  # log(|Γ_i|^z + 1)
     mean = Groups.by(steps[targets], sharpened.dtype).means(sharpened)  # Γ_η^s of the sample's own step, Eq. 8
-    undefined = (mean == 0) | (old_fraction(steps, mean.dtype) == 0)
-    return torch.where(undefined, torch.ones_like(mean), sharpened / mean)
+    return torch.where((mean == 0) | (z == 0), 1.0, sharpened / mean)
 
 
 def compensation_weights(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:

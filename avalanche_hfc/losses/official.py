@@ -47,7 +47,6 @@ def official_hfc(
         weights = compensation_weights(logits, targets, steps)
         w1, w2 = official_weights(weights, old[targets], old_fraction(steps, logits.dtype))
         classes = Groups.by(targets, logits.dtype)
-        size = classes.size[:, None]
-        relation = mean_bce(classes.sums(logits) / size, classes.sums(mixed) / size, seen)  # class k in its leading row
-        prototypes = (classes.means(w2) * relation).where(classes.leads, 0.0).sum() / classes.leads.sum()
+        relation = mean_bce(classes.means(logits), classes.means(mixed), seen)  # of the sample's class
+        prototypes = classes.sum_of_means(w2 * relation) / classes.count
         return (w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)).mean() + 0.5 * prototypes

@@ -40,15 +40,13 @@ def relation_targets(
 
 
 def prototype_log_probabilities(log_probabilities: Float[Tensor, "b C"], classes: Groups) -> Float[Tensor, "b C"]:
-    """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of its first sample; 0 in other rows.
+    """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of each of them.
 
     As a logsumexp over the class's samples: a mean of probabilities underflows where every sample is sure of another column.
     """
-    rows = classes.first[:, None].expand_as(log_probabilities)
-    highest = log_probabilities.detach().scatter_reduce(0, rows, log_probabilities.detach(), "amax")  # valid in leading rows
-    sums = classes.sums((log_probabilities - highest[classes.first]).exp())
-    leads = classes.leads[:, None]
-    return torch.where(leads, sums.where(leads, 1.0).log() + highest - classes.size.log()[:, None], 0.0)
+    fixed, rows = log_probabilities.detach(), classes.first[:, None].expand_as(log_probabilities)
+    highest = fixed.scatter_reduce(0, rows, fixed, "amax")[classes.first]
+    return classes.means((log_probabilities - highest).exp()).log() + highest
 
 
 def relation_distillation(
@@ -74,11 +72,10 @@ def relation_distillation(
         classes = Groups.by(targets, log_probabilities.dtype)
         prototypes = prototype_log_probabilities(log_probabilities, classes)
         relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(prototypes.dtype)
-        prototype_targets = classes.sums(relation) / classes.size[:, None]  # Ỹ_k, Eq. 11, in leading rows
+        prototype_targets = classes.means(relation)  # Ỹ_k, Eq. 11
         divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * prototypes).sum(1)
         if weights is None:
             weights = compensation_weights(logits, targets, steps)
-        class_weights = classes.means(full_precision(weights.detach()).to(divergence.dtype))  # Γ_k^s / Γ_η^s
-        counted = classes.leads if average == "present" else seen
-        loss = (class_weights * divergence).where(classes.leads, 0.0).sum() / counted.sum()
+        counted = classes.count if average == "present" else seen.sum()
+        loss = classes.sum_of_means(weights.detach().to(divergence.dtype) * divergence) / counted  # mean of w_i: Γ_k^s / Γ_η^s, Eq. 12
         return torch.where(old_columns(steps).any(), loss, torch.zeros_like(loss))

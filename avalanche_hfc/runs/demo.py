@@ -1,51 +1,31 @@
-"""Run the demonstration: train each method step by step, one evaluation pass and one row per step."""
+"""The demonstration's runs, and their folder."""
 
 import json
 import platform
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
+from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive, Replay
-from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._version import __version__
 from avalanche_hfc.benchmarks import split_digits
-from avalanche_hfc.metrics import accuracy, average_incremental_accuracy, evaluate, forgetting, forgetting_heterogeneity
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import HerdingReplayPlugin
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.runs.rows import RowFile, replace_file
+from avalanche_hfc.runs.steps import STEP_COLUMNS, Tick, TickPlugin, train_steps
 from avalanche_hfc.strategies import HFCStrategy, IncrementalTemplate
-
-COLUMNS = ("method", "seed", "step", "classes", "images", "accuracy", "average", "forgetting", "fh", "seconds")
-Tick = Callable[[], None]
-
-
-class TickPlugin(SupervisedPlugin):
-    """Tells the outside that an epoch is over."""
-
-    def __init__(self, tick: Tick):
-        super().__init__()
-        self.tick = tick
-
-    def after_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
-        self.tick()
-
-
-def build_model(recipe: DemoRecipe) -> TSAViT:
-    options = {"embed_dim": recipe.embed_dim, "num_heads": recipe.num_heads, "in_chans": 1}
-    return TSAViT(
-        "vit_tiny_patch16_224", image_size=8, patch_size=recipe.patch_size, msa_blocks=recipe.msa_blocks, backbone_options=options
-    )
 
 
 def build_strategy(recipe: DemoRecipe, method: str, tick: Tick) -> Any:
     """The method with the model, optimizer and budget that all of them share."""
-    model = build_model(recipe)
+    options = {"embed_dim": recipe.embed_dim, "num_heads": recipe.num_heads, "in_chans": 1}
+    model = TSAViT(
+        "vit_tiny_patch16_224", image_size=8, patch_size=recipe.patch_size, msa_blocks=recipe.msa_blocks, backbone_options=options
+    )
     common: dict[str, Any] = {
         "model": model,
         "optimizer": torch.optim.AdamW(model.parameters(), lr=recipe.lr),
@@ -69,28 +49,8 @@ def run_method(recipe: DemoRecipe, method: str, seed: int, tick: Tick) -> Iterat
     """A row per step. Same seed, same class order, same initial weights for every method."""
     benchmark = split_digits(num_steps=recipe.num_steps, seed=seed)
     torch.manual_seed(seed)
-    strategy = build_strategy(recipe, method, tick)
-    steps = torch.full((len(benchmark.class_names),), -1)
-    counts = []
-    for step, experience in enumerate(benchmark.train_stream):
-        start = time.perf_counter()
-        strategy.train(experience)
-        seconds = time.perf_counter() - start
-        steps[list(experience.classes_in_this_experience)] = step
-        seen = ConcatDataset([test.dataset for test in benchmark.test_stream[: step + 1]])
-        counts.append(evaluate(strategy.model, seen, steps))
-        yield {
-            "method": method,
-            "seed": seed,
-            "step": step,
-            "classes": int((steps >= 0).sum()),
-            "images": len(seen),
-            "accuracy": accuracy(counts[-1]),
-            "average": average_incremental_accuracy(counts),
-            "forgetting": forgetting(counts, steps) if step else 0.0,
-            "fh": forgetting_heterogeneity(counts[-1], steps),
-            "seconds": round(seconds, 2),
-        }
+    for row in train_steps(build_strategy(recipe, method, tick), benchmark):
+        yield {"method": method, "seed": seed, **row}
 
 
 def open_folder(folder: Path, recipe: DemoRecipe) -> RowFile:
@@ -104,7 +64,7 @@ def open_folder(folder: Path, recipe: DemoRecipe) -> RowFile:
             raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}). Use --fresh to start over, or another --out.")
     else:
         replace_file(note, json.dumps(describe(recipe), indent=2) + "\n")
-    return RowFile(folder / "steps.csv", COLUMNS)
+    return RowFile(folder / "steps.csv", ("method", "seed", *STEP_COLUMNS))
 
 
 def describe(recipe: DemoRecipe) -> dict[str, Any]:

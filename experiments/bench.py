@@ -1,0 +1,56 @@
+"""`make bench`: speed as ratios measured in one run, written to experiments/results/bench.csv.
+
+CPU time of one thread, medians over repeats, the compared works in turns. A missed target stays in the table, with its cause.
+"""
+
+import csv
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+
+from avalanche_hfc.runs.quiet import quiet_host
+
+RESULTS = Path(__file__).parent / "results" / "bench.csv"
+COLUMNS = ("row", "compared_with", "ours", "reference", "unit", "ratio", "target", "met", "cause", "machine")
+CAUSES: dict[tuple[str, str], str] = {}
+
+
+def machine() -> str:
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    return f"{model or platform.processor()}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def all_rows() -> Iterator:
+    from experiments.benches import data, losses, model, start, training
+
+    losses.check()
+    for part in (losses, model, data, training, start):
+        yield from part.rows()
+
+
+def main() -> None:
+    quiet_host()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    found = []
+    for row in all_rows():
+        cause = "" if row.met else CAUSES.get((row.name, row.compared_with), "not examined")
+        print(
+            f"{row.name:<55}{row.ratio:>8.2f}  target {row.target:<12}{'met' if row.met else 'MISSED':<7}against {row.compared_with}",
+            flush=True,
+        )
+        numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")
+        found.append((row.name, row.compared_with, *numbers, row.target, row.met, cause, machine()))
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(found)
+
+
+if __name__ == "__main__":
+    main()
