@@ -41,7 +41,9 @@ class Pictures(Dataset):
 
     def __getitem__(self, i):
         image = Image.fromarray(self.data[i])
-        return (image.rotate(90 * (int(torch.randint(4, ())) + random.randrange(4) + np.random.randint(4))) if self.draw else image), self.targets[i]
+        if self.draw:
+            image = image.rotate(90 * (int(torch.randint(4, ())) + random.randrange(4) + np.random.randint(4)))
+        return image, self.targets[i]
 
 
 class BatchPictures(Pictures):
