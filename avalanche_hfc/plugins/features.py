@@ -1,6 +1,6 @@
 """Features of a data set: one pass, eval transform, model mode and random state as before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,28 +9,32 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from avalanche_hfc.benchmarks.positions import collate, flatten
+from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.modes import evaluation_mode
 
 
 def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """How this model gives the input of its classifier: `embed`, Avalanche's `get_features`, or what enters its last linear layer."""
+    """The input of this model's classifier: `embed`, Avalanche's `get_features`, or what enters the last linear layer that runs."""
     for name in ("embed", "get_features"):
-        if callable(getattr(model, name, None)):
-            return getattr(model, name)
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        method = getattr(model, name, None)
+        if callable(method) and not isinstance(method, nn.Module):  # a layer of that name is one of many
+            return method
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear | GrowingLinear)]
     if not linear:
         raise ValueError(f"{type(model).__name__} gives no features: it has neither embed, nor get_features, nor a linear layer.")
-    return lambda x: _input_of(linear[-1], model, x)
+    return lambda x: _last_input(linear, model, x)
 
 
-def _input_of(layer: nn.Module, model: nn.Module, x: Tensor) -> Tensor:
+def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Tensor:
+    """The order of the layers in the model's list need not be the order in which they run."""
     met: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _, inputs: met.append(inputs[0]))
+    handles = [layer.register_forward_pre_hook(lambda _, inputs: met.append(inputs[0])) for layer in layers]
     try:
         model(x)
     finally:
-        handle.remove()
-    return met[-1].flatten(1)
+        for handle in handles:
+            handle.remove()
+    return met[-1]
 
 
 @torch.inference_mode()

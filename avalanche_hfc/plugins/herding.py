@@ -15,6 +15,7 @@ from avalanche_hfc.plugins.features import feature_function, features_of
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
+MEMORY_NAMES = ("storage_policy", "memory", "buffers", "x_memory", "memory_x", "ext_mem_list_x")  # of ours; Avalanche's, GEM's, GSS's
 
 
 class HerdingReplayPlugin(SupervisedPlugin):
@@ -111,6 +112,6 @@ def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
             f"({allowed} and the strategies of avalanche_hfc)."
         )
     for other in strategy.plugins:
-        owns_memory = any(hasattr(other, name) for name in ("storage_policy", "memory", "buffers", "x_memory", "memory_x"))
+        owns_memory = any(hasattr(other, name) for name in MEMORY_NAMES)
         if other is not plugin and owns_memory:
             raise ValueError(f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. Leave one out.")

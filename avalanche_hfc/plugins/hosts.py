@@ -46,6 +46,9 @@ class Host:
         kind = type(self.strategy)
         if kind.training_epoch is not SGDUpdate.training_epoch or kind.criterion is not SupervisedProblem.criterion:
             raise ValueError(f"its loss is of its own making, not the cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
+        self.check_criterion()
+
+    def check_criterion(self) -> None:
         criterion = self.strategy._criterion
         plain = isinstance(criterion, nn.CrossEntropyLoss) and (
             (criterion.weight, criterion.reduction, criterion.label_smoothing, criterion.ignore_index) == (None, "mean", 0.0, -100)
@@ -99,7 +102,8 @@ class DERHost(Host):
     """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a mean of their own."""
 
     def check(self) -> None:
-        """DER's cross-entropies are its own; the criterion serves in the first step only."""
+        """DER's cross-entropies are its own; the criterion serves where nothing is replayed."""
+        self.check_criterion()
 
     def terms(self) -> list[Term]:
         host = self.strategy
@@ -114,7 +118,8 @@ class ERACEHost(Host):
     """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the memory rows, among all columns."""
 
     def check(self) -> None:
-        """ER_ACE's cross-entropies are its own; the criterion serves in the first step only."""
+        """ER_ACE's cross-entropies are its own; the criterion serves where nothing is replayed."""
+        self.check_criterion()
 
     def terms(self) -> list[Term]:
         host = self.strategy

@@ -32,6 +32,7 @@ class HostedPlugin(SupervisedPlugin):
         self.loss_terms = {}
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
+        StepTable.of(strategy).on(strategy.mb_output)  # a class outside the head: said before the first update, in the first step too
         self.host.after_forward()
 
     def before_backward(self, strategy: Any, **kwargs: Any) -> None:
@@ -82,6 +83,11 @@ class GRDPlugin(HostedPlugin):
             raise ValueError(f"GRDPlugin: average must be 'present' or 'seen', got {average!r}.")
         self.normalise = normalise
         self.average: Literal["present", "seen"] = average
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        super().before_training_exp(strategy, **kwargs)
+        if StepTable.of(strategy).num_old and FrozenTeacher.of(strategy).model is None:
+            raise ValueError("GRDPlugin has no teacher: it must be in the strategy from the first step on.")
 
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         x, logits, targets = self.host.batch()

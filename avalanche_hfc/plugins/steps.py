@@ -33,6 +33,9 @@ class StepTable:
                 f"Classes {again} were learned in step {self.step_of[again[0]]} and come again in step {step}. "
                 "HFC is for class-incremental benchmarks: each class belongs to one step."
             )
+        unknown = sorted(set(range(step)) - set(self.step_of.values()))
+        if unknown:
+            raise ValueError(f"The classes of steps {unknown} are not known: the plugins must be in the strategy from the first step on.")
         self.step_of.update(dict.fromkeys(sorted(class_ids), step))
         self._tensor = None
 
