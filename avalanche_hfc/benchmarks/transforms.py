@@ -1,4 +1,4 @@
-"""Transforms by name, as pairs (train, eval). The stages of dytox and official are those of HFC.md §1.3, in its order."""
+"""Transforms by name, as pairs (train, eval). `dytox` is the augmentation of DyTox, which the paper names; `official` that of the released code."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ def _posterize(image: Image.Image, bits_to_keep: int, **options) -> Image.Image:
 
 
 def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tuple[Transform, Transform]:
-    """The list of HFC.md §1.3. timm's colour jitter is left out: RandAugment switches it off anyway."""
+    """timm's colour jitter is left out: RandAugment switches it off anyway."""
     train = create_transform(
         image_size,
         is_training=True,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TIE = 1e-10  # scores closer than this are equal, and the lowest position wins: rounding must not decide between copies of an image
-MOST_PICKS = 1000  # released codes stop "icarl-code" here, HFC.md §3.5
+MOST_PICKS = 1000  # where iCaRL's code, and HFC's after it, stops
 
 
 def herding_order(features: Float[Tensor, "n D"], count: int, *, rule: str = "greedy") -> Int[Tensor, "k"]:

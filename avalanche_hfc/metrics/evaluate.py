@@ -1,7 +1,6 @@
 """One pass over a test set: all that the tables, curves and reports need."""
 
-from collections.abc import Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Mapping, Sized
 from typing import Any, cast
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from avalanche_hfc.metrics.counts import SeenColumns, StepCounts, count
+from avalanche_hfc.models.modes import evaluation_mode
 
 
 @torch.no_grad()
@@ -37,7 +37,7 @@ def evaluate(
     nearest_mean = None if class_means is None else _NearestMean(model, class_means, seen, device)
     loader, steps = _loader(dataset, batch_size, num_workers, device), steps.cpu()
     targets, rows = [], []
-    with _eval_mode(model), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with evaluation_mode(model), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for images, labels, *_ in loader:
             _check_labels(labels, steps)
             images = images.to(device, non_blocking=True)
@@ -76,17 +76,6 @@ class _NearestMean:
         with torch.autocast(embedding.device.type, enabled=False):
             closeness = embedding.float() @ self.means.T
         return self.model.classify(embedding), self.ids[closeness.argmax(1)]
-
-
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode  # not `train(mode)`: that would change the children too
 
 
 def _check_labels(labels: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> None:

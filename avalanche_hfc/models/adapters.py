@@ -1,4 +1,4 @@
-"""The bottleneck adapters of the released code, parallel to a block's MLP (HFC.md §3.2)."""
+"""The bottleneck adapters of the released code, parallel to a block's MLP."""
 
 import math
 

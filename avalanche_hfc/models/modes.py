@@ -15,4 +15,4 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, training in modes:
-            module.training = training
+            module.training = training  # not `train(mode)`: that would change the children too

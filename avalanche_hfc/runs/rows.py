@@ -13,13 +13,11 @@ class RowFile:
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
-        if not path.exists():
-            path.write_text(self._line(columns))
-        text = path.read_text()
-        if not text.endswith("\n"):
-            text = text[: text.rfind("\n") + 1]
-            path.write_text(text)
-        if next(csv.reader(io.StringIO(text)), None) != list(columns):
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1] or self._line(columns)
+        if whole != text:
+            replace_file(path, whole)
+        if next(csv.reader(io.StringIO(whole)), None) != list(columns):
             raise ValueError(f"{path} has other columns than {', '.join(columns)}. Move it away or choose another folder.")
 
     def rows(self) -> list[dict[str, str]]:

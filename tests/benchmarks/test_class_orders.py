@@ -1,4 +1,4 @@
-"""Class orders and synset lists against the checksums of HFC.md §5."""
+"""Class orders and synset lists against checksums of the published lists."""
 
 from hashlib import sha256
 

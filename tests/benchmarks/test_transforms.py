@@ -1,4 +1,4 @@
-"""Transforms against the table of HFC.md §1.3: stages, parameters, and pixel values computed by hand."""
+"""Transforms against DyTox's and the released code's: stages, parameters, and pixel values computed by hand."""
 
 import random
 

@@ -42,7 +42,7 @@ def norm(vector, layer):
 
 
 def loop(block, embedding, tokens):
-    """One sample at a time, one head at a time, from Eq. 3-4 and HFC.md §3.2."""
+    """One sample at a time, one head at a time, from Eq. 3-4 and the released code's block."""
     outputs = []
     for sample in tokens:
         rows = [norm(token, block.norm1) for token in sample]

@@ -1,0 +1,87 @@
+"""The `hfc` command as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+HFC = str(Path(sys.executable).with_name("hfc"))
+pytestmark = pytest.mark.skipif(not Path(HFC).exists(), reason="the package is not installed: no hfc beside this Python")
+
+
+def hfc(*arguments, cwd):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([HFC, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dmeo"], "No such command 'dmeo'"),
+        (["demo", "--seeds", "0"], "0 is not in the range x>=1"),
+        (["demo", "--epochs", "many"], "'many' is not a valid integer"),
+        (["demo", "--fish"], "No such option"),
+    ],
+)
+def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, arguments, said):
+    result = hfc(*arguments, cwd=tmp_path)
+    assert result.returncode == 2 and said in result.stderr and "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_version_need_neither_torch_nor_avalanche(tmp_path):
+    code = (
+        "import sys; sys.argv = ['hfc', '--help']\n"
+        "from avalanche_hfc.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print({'torch', 'avalanche', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "demo" in result.stdout and result.stdout.splitlines()[-1] == "set()"
+
+
+def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_path):
+    first = hfc("demo", "--epochs", "1", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "Traceback" not in first.stderr and "Warning" not in first.stderr
+    rows = pd.read_csv(tmp_path / "demo" / "steps.csv")
+    assert rows.groupby("method")["step"].apply(list).to_dict() == {
+        method: [0, 1, 2, 3, 4] for method in ("hfc", "herding-replay", "avalanche-replay", "avalanche-naive")
+    }
+    assert rows.groupby("method")["classes"].last().unique() == [10]
+    for name in ("HFC", "herding replay, cross-entropy", "Avalanche Replay", "Avalanche Naive"):
+        assert any(line.startswith(name) for line in first.stdout.splitlines())
+    assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
+    assert json.loads((tmp_path / "demo" / "recipe.json").read_text())["recipe"]["epochs"] == 1
+    before = (tmp_path / "demo" / "steps.csv").read_bytes()
+    again = hfc("demo", "--epochs", "1", cwd=tmp_path)
+    assert again.returncode == 0 and (tmp_path / "demo" / "steps.csv").read_bytes() == before
+    assert again.stdout == first.stdout
+    other = hfc("demo", "--epochs", "2", cwd=tmp_path)
+    assert other.returncode == 2 and "epochs 1, now 2" in other.stderr
+    assert (tmp_path / "demo" / "steps.csv").read_bytes() == before
+
+
+def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
+    command = [HFC, "demo", "--epochs", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    rows = tmp_path / "demo" / "steps.csv"
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline and not (rows.exists() and len(rows.read_text().splitlines()) > 2):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command goes on" in errors and "Traceback" not in errors
+    kept = rows.read_text()
+    assert kept.endswith("\n") and len(kept.splitlines()) > 2
+    resumed = hfc("demo", "--epochs", "2", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert rows.read_text().startswith(kept)
+    assert not pd.read_csv(rows).duplicated(["method", "seed", "step"]).any()
+    assert len(pd.read_csv(rows)) == 20

@@ -1,0 +1,60 @@
+"""From the demonstration's rows to numbers, a table and a picture."""
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from avalanche_hfc.report.demo import draw_curves, summarise, table, write_report
+
+
+def rows(seeds=(0,)):
+    accuracies = {"hfc": (1.0, 0.8), "avalanche-naive": (1.0, 0.5)}
+    return pd.DataFrame(
+        [
+            dict(method=method, seed=seed, step=step, classes=2 * step + 2, accuracy=value - 0.1 * seed, forgetting=0.25 * step,
+                 fh=0.01 * (step + 1), seconds=1.5)
+            for method, values in accuracies.items()
+            for seed in seeds
+            for step, value in enumerate(values)
+        ]
+    )  # fmt: skip
+
+
+def test_average_is_over_steps_and_last_is_the_last_step():
+    summary = summarise(rows().iloc[::-1]).set_index("method")  # in any order
+    hfc = summary.loc["hfc"]
+    assert (hfc["average"], hfc["last"], hfc["forgetting"], hfc["seconds"]) == pytest.approx((0.9, 0.8, 0.25, 3.0))
+    assert hfc["fh"] == pytest.approx(0.015)
+    assert summary.loc["avalanche-naive", "average"] == pytest.approx(0.75)
+
+
+def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
+    text = table(summarise(rows()))
+    line = next(line for line in text.splitlines() if line.startswith("HFC"))
+    assert line.split() == ["HFC", "90.0", "80.0", "15.0", "3.0", "1"]
+    spread = next(line for line in table(summarise(rows(seeds=(0, 1)))).splitlines() if line.startswith("HFC"))
+    assert "85.0 ± 7.1" in spread and spread.split()[-1] == "2"
+
+
+def test_tables_and_figures_can_be_made_again_from_the_rows(tmp_path):
+    rows(seeds=(0, 1)).to_csv(tmp_path / "steps.csv", index=False)
+    first = write_report(tmp_path)
+    kept = (tmp_path / "summary.csv").read_bytes()
+    for name in ("summary.csv", "curves.png"):
+        (tmp_path / name).unlink()
+    assert write_report(tmp_path).equals(first)
+    assert (tmp_path / "summary.csv").read_bytes() == kept
+    assert len(pd.read_csv(tmp_path / "summary.csv")) == 4
+
+
+def test_the_picture_shows_a_curve_for_each_method(tmp_path):
+    draw_curves(rows(), tmp_path / "both.png")
+    draw_curves(rows().query("method == 'hfc'"), tmp_path / "one.png")
+
+    def reddish(name):
+        image = Image.open(tmp_path / name).convert("RGB")
+        colors = {color for count, color in image.getcolors(1 << 20) if count > 50}
+        return {(192, 57, 43), (133, 136, 140)} & colors
+
+    assert reddish("both.png") == {(192, 57, 43), (133, 136, 140)}
+    assert reddish("one.png") == {(192, 57, 43)}
