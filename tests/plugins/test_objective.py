@@ -172,3 +172,22 @@ def test_balanced_weights_are_one_minus_z_and_z(step, old_fraction, monkeypatch)
     assert gfc.total == pytest.approx((1 - old_fraction) * l_fc, rel=CLOSE)
     grd = first_batch("naive", step, monkeypatch, GRDPlugin(weight="balanced"))
     assert grd.total - grd.loss == pytest.approx(old_fraction * relation("naive", grd, step), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["der", "er_ace", "er_ace-shipped"])
+def test_where_the_memory_is_smaller_than_its_batch_the_host_is_a_cross_entropy_host(name, monkeypatch):
+    small = {"mem_size": MEMORY_ROWS - 1}
+    gfc = first_batch(name, 2, monkeypatch, GFCPlugin(weight=0.4), **small)
+    l_fc, _ = loops.forgetting_compensation(gfc.logits.tolist(), gfc.targets.tolist(), STEPS[2])
+    assert gfc.total == pytest.approx(0.4 * l_fc, rel=CLOSE)
+    grd = first_batch(name, 2, monkeypatch, GRDPlugin(), **small)
+    assert grd.total - grd.loss == pytest.approx(relation("naive", grd, 2), rel=1e-4)
+
+
+def test_in_der_without_labels_of_the_memory_only_the_new_rows_are_weighted(monkeypatch):
+    alone = first_batch("der", 2, monkeypatch, beta=0.0)
+    inside = first_batch("der", 2, monkeypatch, GFCPlugin(weight=1.5), beta=0.0)
+    _, logits, targets, values = parts_of("der", alone, 2)[0]
+    w = loops.weights(logits, targets, STEPS[2])
+    added = sum((1.5 * w_i - 1) * value for w_i, value in zip(w, values, strict=True)) / len(targets)
+    assert inside.total == pytest.approx(alone.total + added, rel=CLOSE)
