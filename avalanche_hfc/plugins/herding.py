@@ -12,7 +12,7 @@ from torch import Tensor
 
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
-from avalanche_hfc.plugins.steps import StepTable, classes_of
+from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
 MEMORY_NAMES = ("storage_policy", "memory", "buffers", "x_memory", "memory_x", "ext_mem_list_x")  # of ours; Avalanche's, GEM's, GSS's
@@ -71,22 +71,29 @@ class HerdingReplayPlugin(SupervisedPlugin):
 
     def _check_budget(self, experience: Any) -> None:
         """Memory for every class of the benchmark, where the benchmark knows them all: said before the first batch."""
-        known = set(classes_of(experience)) | set(self.memory.classes)
-        for name in ("previous_classes", "future_classes"):
-            known |= set(getattr(experience, name, None) or ())
+        known = known_classes(experience) | set(self.memory.classes)
         if self.memory.total is not None and self.memory.total < len(known):
             raise ValueError(f"A memory of {self.memory.total} exemplars is too small for {len(known)} classes: one of each is the least.")
 
     def _find_sources(self, experience: Any) -> None:
-        """After `load_state_dict`: the data sets of the steps before, from the stream of the experience at hand."""
+        """After `load_state_dict`: the data sets of the steps before, from the whole stream of the experience at hand."""
         for step in range(len(self.sources), len(self._source_ids)):
-            dataset = experience.origin_stream[self._source_ids[step]].dataset
+            dataset = experience_of(experience, self._source_ids[step]).dataset
             if len(dataset) != self._lengths[step]:
                 raise ValueError(
                     f"The exemplars of step {step} stand in {self._lengths[step]} training images, "
                     f"the benchmark given has {len(dataset)} there."
                 )
+            self._check_labels(step, dataset)
             self.sources.append(dataset)
+
+    def _check_labels(self, step: int, dataset: Any) -> None:
+        start = sum(self._lengths[:step])
+        targets = torch.as_tensor(list(dataset.targets))
+        for class_id, ranked in self.positions_of_class().items():
+            own = ranked[(ranked >= start) & (ranked < start + len(targets))] - start
+            if (targets[own] != class_id).any():
+                raise ValueError(f"The exemplars of class {class_id} have other labels in the benchmark given: it is another one.")
 
     def positions_of_class(self) -> dict[int, Int[Tensor, "kept"]]:
         """Ranked positions by class id."""
@@ -100,6 +107,16 @@ class HerdingReplayPlugin(SupervisedPlugin):
         if self._source_ids != state["source_ids"]:
             self.sources = []  # found again when the next experience comes
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
+
+
+def experience_of(experience: Any, index: int) -> Any:
+    """The experience of this index in the stream that `experience` comes from, also where that is a slice of the benchmark's stream."""
+    stream = experience.origin_stream
+    whole = getattr(getattr(stream, "benchmark", None), "streams", {}).get(stream.name, stream)
+    for other in whole:
+        if other.current_experience == index:
+            return other
+    raise ValueError(f"The exemplars stand in experience {index} of the stream {stream.name!r}, which has none of that index.")
 
 
 def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:

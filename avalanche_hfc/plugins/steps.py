@@ -98,3 +98,11 @@ def classes_of(experience: Any) -> list[int]:
             "Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
         )
     return sorted(int(class_id) for class_id in class_ids)
+
+
+def known_classes(experience: Any) -> set[int]:
+    """Class ids of an experience and, where the benchmark tells them, of those before and after it."""
+    known = set(classes_of(experience))
+    for name in ("previous_classes", "future_classes"):
+        known |= {int(class_id) for class_id in getattr(experience, name, None) or ()}
+    return known

@@ -1,10 +1,13 @@
 """HFC: herding replay, GFC and GRD around a cross-entropy host, Eq. 14."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
+import torch
 from avalanche.core import BasePlugin
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins.evaluation import default_evaluator
 from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
@@ -39,7 +42,7 @@ class HFCStrategy(IncrementalTemplate):
     mean over the classes present. "paper": α1 = α2 = 1, the equations as printed. "official": the released code's loss takes the place of
     the criterion in training. `compensation_weight` (α1) and `relation_weight` (α2) replace the recipe's: a number above 0, or "balanced".
     Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
-    The remaining arguments are those of Avalanche's `SupervisedTemplate`.
+    The other arguments are those of Avalanche's `SupervisedTemplate`.
     """
 
     def __init__(
@@ -53,23 +56,39 @@ class HFCStrategy(IncrementalTemplate):
         per_class: int | None = None,
         compensation_weight: Weight | None = None,
         relation_weight: Weight | None = None,
+        train_mb_size: int = 1,
+        train_epochs: int = 1,
+        eval_mb_size: int | None = None,
+        device: str | torch.device = "cpu",
         plugins: Sequence[BasePlugin] | None = None,
+        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
+        eval_every: int = -1,
         **base_kwargs: Any,
     ):
-        if mem_size is not None and per_class is not None:
-            raise ValueError(f"HFCStrategy: give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}.")
-        if mem_size is None and per_class is None:
-            mem_size = DEFAULT_MEMORY
         parts = loss_parts(recipe, compensation_weight, relation_weight)
-        rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
+        replay = replay_part(mem_size, per_class, rule="greedy" if parts else "icarl-code")  # the released code's, with its loss
         super().__init__(
             model=model,
             optimizer=optimizer,
             criterion=criterion if parts else OfficialLossPlugin(eval_criterion=criterion),
-            plugins=[*(plugins or ()), HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule), *parts],
+            train_mb_size=train_mb_size,
+            train_epochs=train_epochs,
+            eval_mb_size=eval_mb_size,
+            device=device,
+            plugins=[*(plugins or ()), replay, *parts],
+            evaluator=evaluator,
+            eval_every=eval_every,
             **base_kwargs,
         )
         self.recipe = recipe
+
+
+def replay_part(mem_size: int | None, per_class: int | None, *, rule: str) -> HerdingReplayPlugin:
+    if mem_size is not None and per_class is not None:
+        raise ValueError(f"HFCStrategy: give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}.")
+    if mem_size is None and per_class is None:
+        mem_size = DEFAULT_MEMORY
+    return HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule)
 
 
 def loss_parts(recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None) -> list[BasePlugin]:

@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 import torch
 from avalanche.models import IncrementalClassifier
-from avalanche.training.plugins import EarlyStoppingPlugin, LRSchedulerPlugin
+from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, LRSchedulerPlugin
+from avalanche.training.plugins.clock import Clock
+from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies.progress import Progress
 
 FORMAT = 1
 CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp_iterations", "train_epoch_iterations", "total_iterations")
+SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
+WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 
 
 @dataclass(frozen=True)
-class Resume:
-    """What is left to restore when the interrupted step is trained again: callbacks at its start reset counters and draw numbers."""
+class SavedStep:
+    """What is left to restore when the interrupted step is trained again: its start resets counters, may reset the optimizer, draws."""
 
     state: dict[str, Any]
-
-    @property
-    def finished_plugins(self) -> int | None:
-        """How many plugins had ended the epoch when one of them saved the state; None between epochs."""
-        return self.state["finished_plugins"]
 
     def check(self, experience: Any, table: StepTable) -> None:
         expected, given = table.classes_of_step(table.current), set(classes_of(experience))
@@ -38,22 +38,24 @@ class Resume:
             )
 
     def restore(self, strategy: Any) -> None:
-        vars(strategy.clock).update(self.state["clock"])
-        load_plugins(strategy, self.state["plugins"])
-        set_random_state(self.state["random"], strategy.device)
+        state = copy.deepcopy(self.state)
+        load_model(strategy.model, state["model"])
+        strategy.optimizer.load_state_dict(state["optimizer"])
+        load_rest(strategy, state)
+        strategy._stop_training = state["stop_training"]
 
 
 def save_state(strategy: Any) -> dict[str, Any]:
-    if strategy.in_epoch:
-        raise RuntimeError("state_dict: not inside an epoch. Call it between steps, or in before_training_epoch or after_training_epoch.")
+    turn = strategy.progress.saving_turn()
+    if strategy.progress.resume is not None:
+        return copy.deepcopy(strategy.progress.resume.state)
     teacher = FrozenTeacher.of(strategy)
-    index = strategy._epoch_end_index
     return copy.deepcopy(
         {
             "format": FORMAT,
             "strategy": type(strategy).__name__,
-            "in_step": strategy.experience is not None and strategy.is_training,
-            "finished_plugins": None if index is None else index + 1,
+            "turn": turn,
+            "stop_training": strategy._stop_training,
             "model": dict(strategy.model.state_dict()),
             "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
             "teacher_step": teacher.taken_after,
@@ -62,6 +64,8 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "steps": StepTable.of(strategy).state_dict(),
             "clock": {name: getattr(strategy.clock, name) for name in CLOCK},
             "plugins": plugin_states(strategy),
+            "losses": strategy.losses.means,
+            "metrics": {name: value for name, value in strategy.evaluator.last_metric_results.items() if isinstance(value, int | float)},
             "random": random_state(strategy.device),
         }
     )
@@ -73,23 +77,37 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
             f"load_state_dict: a state of {type(strategy).__name__} in format {FORMAT} is needed, "
             f"got {state.get('strategy')!r} in format {state.get('format')!r}."
         )
+    check_plugins(strategy, state)
     state = copy.deepcopy(state)
     strategy.model.to(strategy.device)
     if state["registered"] and strategy.optimized_param_id is None:
         strategy.make_optimizer(reset_optimizer_state=True)
     load_model(strategy.model, state["model"])
-    if state["registered"]:
+    if strategy.optimized_param_id is not None:
         strategy.make_optimizer()  # the head's parameters are new ones
     strategy.optimizer.load_state_dict(state["optimizer"])
     StepTable.of(strategy).load_state_dict(state["steps"])
+    load_teacher(strategy, state)
+    load_rest(strategy, state)
+    strategy.progress = Progress()
+    strategy.progress.resume = SavedStep(state) if state["turn"] else None
+
+
+def load_rest(strategy: Any, state: dict[str, Any]) -> None:
+    """Everything but parameters: clock, plugins, what plugins read from evaluator and losses, random state."""
     vars(strategy.clock).update(state["clock"])
+    load_plugins(strategy, state["plugins"])
+    strategy.losses.means = dict(state["losses"])
+    strategy.evaluator.last_metric_results = dict(state["metrics"])
+    set_random_state(state["random"], strategy.device)
+
+
+def load_teacher(strategy: Any, state: dict[str, Any]) -> None:
+    strategy.frozen_teacher = FrozenTeacher()
     if state["teacher"] is not None:
         model = copy.deepcopy(strategy.model)
         load_model(model, state["teacher"])
-        FrozenTeacher.of(strategy).hold(model, state["teacher_step"])
-    load_plugins(strategy, state["plugins"])
-    set_random_state(state["random"], strategy.device)
-    strategy._resume = Resume(state) if state["in_step"] else None
+        strategy.frozen_teacher.hold(model, state["teacher_step"])
 
 
 def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
@@ -106,33 +124,48 @@ def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 
 def plugin_states(strategy: Any) -> list[dict[str, Any]]:
-    """One entry for each plugin that has a state, in list order."""
-    states: list[dict[str, Any]] = []
-    for plugin in strategy.plugins:
-        if isinstance(plugin, LRSchedulerPlugin):
-            own: Any = plugin.scheduler.state_dict()
-        elif isinstance(plugin, EarlyStoppingPlugin):
-            own = {name: getattr(plugin, name) for name in ("best_state", "best_val", "best_step")}
-        elif hasattr(plugin, "state_dict"):
-            own = plugin.state_dict()
-        else:
-            continue
-        states.append({"plugin": type(plugin).__name__, "state": own})
-    return states
+    """One entry for each plugin, in list order; None for one without a state."""
+    return [{"plugin": type(plugin).__name__, "state": plugin_state(plugin)} for plugin in strategy.plugins]
+
+
+def plugin_state(plugin: Any) -> Any:
+    if isinstance(plugin, LRSchedulerPlugin):
+        return {
+            "scheduler": plugin.scheduler.state_dict(),
+            "metric": vars(plugin.rolling_metric),
+            "flags": {name: getattr(plugin, name) for name in SCHEDULE_FLAGS},
+        }
+    if isinstance(plugin, EarlyStoppingPlugin):
+        return {name: getattr(plugin, name) for name in ("best_state", "best_val", "best_step")}
+    if hasattr(plugin, "state_dict"):
+        return plugin.state_dict()
+    if type(plugin).__module__.startswith("avalanche.") and not isinstance(plugin, WITHOUT_STATE):
+        name = type(plugin).__name__
+        raise ValueError(f"state_dict: {name} gives no state. Subclass it with state_dict and load_state_dict, or leave it out.")
+    return None
+
+
+def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
+    """Raise unless the plugins are those of the state: the ones with a state, and inside a step, where each has its turn, all."""
+    entries = zip(("saved", "present"), (state["plugins"], plugin_states(strategy)), strict=True)
+    names = {which: [e["plugin"] for e in plugins if state["turn"] or e["state"] is not None] for which, plugins in entries}
+    if names["saved"] != names["present"]:
+        raise ValueError(
+            f"load_state_dict: the state has plugins {names['saved']}, the strategy {names['present']}. Build the strategy as it was."
+        )
 
 
 def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:
-    stateful = [p for p in strategy.plugins if isinstance(p, LRSchedulerPlugin | EarlyStoppingPlugin) or hasattr(p, "state_dict")]
-    saved, present = [entry["plugin"] for entry in states], [type(plugin).__name__ for plugin in stateful]
-    if saved != present:
-        raise ValueError(f"load_state_dict: the state has plugins {saved}, the strategy {present}. Build the strategy as it was.")
-    for plugin, entry in zip(stateful, states, strict=True):
+    with_state = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
+    for plugin, own in zip(with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True):
         if isinstance(plugin, LRSchedulerPlugin):
-            plugin.scheduler.load_state_dict(entry["state"])
+            plugin.scheduler.load_state_dict(own["scheduler"])
+            vars(plugin.rolling_metric).update(own["metric"])
+            vars(plugin).update(own["flags"])
         elif isinstance(plugin, EarlyStoppingPlugin):
-            vars(plugin).update(entry["state"])
+            vars(plugin).update(own)
         else:
-            plugin.load_state_dict(entry["state"])
+            plugin.load_state_dict(own)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

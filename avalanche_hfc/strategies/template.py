@@ -1,12 +1,12 @@
 """What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a stop at NaN, a state to resume from."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from avalanche.core import BasePlugin
+from avalanche.models import DynamicModule
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.plugins.evaluation import default_evaluator
 from avalanche.training.templates import SupervisedTemplate
@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader
 
 from avalanche_hfc.benchmarks.positions import collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
-from avalanche_hfc.plugins.steps import StepTable, classes_of
+from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 from avalanche_hfc.strategies.losses import EpochLosses
-from avalanche_hfc.strategies.state import Resume, load_state, save_state
+from avalanche_hfc.strategies.progress import Progress
+from avalanche_hfc.strategies.state import load_state, save_state
 
 
 class IncrementalTemplate(SupervisedTemplate):
@@ -65,56 +66,63 @@ class IncrementalTemplate(SupervisedTemplate):
         self._stop_training: bool
         self.losses = EpochLosses()
         self.mb_prefix: Tensor | None = None
-        self.in_epoch = False
-        self._resume: Resume | None = None
-        self._epoch_end_index: int | None = None
+        self.progress = Progress()
         self._eval_width = 0
+        self._fixed_head_classes = 0
 
     # Training
 
     def _before_training_exp(self, **kwargs: Any) -> None:
+        self.progress.in_step = True
         table = StepTable.of(self)
-        if self._resume is not None:
-            self._resume.check(self.experience, table)
+        if self.progress.resume is not None:
+            self.progress.resume.check(self.experience, table)
         table.learn(self.experience, self.clock.train_exp_counter)
+        growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
+        self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
         super()._before_training_exp(**kwargs)
 
     def _train_exp(self, experience: Any, eval_streams: Any = None, **kwargs: Any) -> None:
-        if self._resume is not None:
-            resume, self._resume = self._resume, None
-            resume.restore(self)
-            if resume.finished_plugins is not None:
-                self._finish_epoch(resume.finished_plugins, skip=EvaluationPlugin, **kwargs)
-        for _ in range(self.clock.train_exp_epochs, self.train_epochs):
+        event = self.progress.go_on(self)
+        if event == "after_training_epoch":
+            self.progress.take_turns(self, event, skip=EvaluationPlugin, **kwargs)  # what it gathered in the epoch is gone
+        for _ in range(self.clock.train_exp_epochs, self.clock.train_exp_epochs if event == "after_training_exp" else self.train_epochs):
             self._before_training_epoch(**kwargs)
             if self._stop_training:
                 self._stop_training = False
                 break
             self.losses.start()
-            self.in_epoch = True
             self.training_epoch(**kwargs)
-            self.in_epoch = False
             self._after_training_epoch(**kwargs)
+
+    def _before_training_epoch(self, **kwargs: Any) -> None:
+        self.progress.take_turns(self, "before_training_epoch", **kwargs)
 
     def _after_training_epoch(self, **kwargs: Any) -> None:
         self.losses.finish(step=self.clock.train_exp_counter, epoch=self.clock.train_exp_epochs)
-        self._finish_epoch(0, **kwargs)
+        self.progress.take_turns(self, "after_training_epoch", **kwargs)
 
-    def _finish_epoch(self, first: int, skip: type | tuple = (), **kwargs: Any) -> None:
-        """`after_training_epoch` of the plugins from `first` on; a state saved by one of them knows which have not had their turn."""
-        for index, plugin in enumerate(self.plugins[first:], first):
-            self._epoch_end_index = index
-            if hasattr(plugin, "after_training_epoch") and not isinstance(plugin, skip):
-                plugin.after_training_epoch(self, **kwargs)
-        self._epoch_end_index = None
+    def _after_training_exp(self, **kwargs: Any) -> None:
+        self.progress.take_turns(self, "after_training_exp", **kwargs)
+        self.progress.in_step = False
+
+    def optimizer_step(self) -> None:
+        super().optimizer_step()
+        torch.clear_autocast_cache()  # it holds the weights from before the step as long as the user's `autocast` block lasts
 
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
+        torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
         if self.is_training and getattr(self.model, "shares_prefix", False):
             self.mb_prefix = self.model.prefix(self.mb_x)
             logits = self.model.classify(self.model.embed(self.mb_x, self.mb_prefix))
         else:
             logits = super().forward()
+        if self.is_training and logits.shape[1] < self._fixed_head_classes:
+            raise ValueError(
+                f"The benchmark has class {self._fixed_head_classes - 1}, the model gives {logits.shape[1]} columns and cannot grow. "
+                "Give it a wider head, or one that grows: GrowingLinear, or Avalanche's IncrementalClassifier."
+            )
         if self.is_eval:
             logits = F.pad(logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT)
         return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
@@ -154,14 +162,10 @@ class IncrementalTemplate(SupervisedTemplate):
     # Evaluation
 
     def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
-        with self._random_state_kept():
-            return super().eval(exp_list, **kwargs)
-
-    @contextmanager
-    def _random_state_kept(self) -> Iterator[None]:
         on_host = self.device.type == "cpu"
-        with torch.random.fork_rng([] if on_host else [self.device], device_type="cuda" if on_host else self.device.type):
-            yield
+        fork = torch.random.fork_rng([] if on_host else [self.device], device_type="cuda" if on_host else self.device.type)
+        with self.progress.evaluation(), fork:
+            return super().eval(exp_list, **kwargs)
 
     def model_adaptation(self, model: Module | None = None) -> Module:
         """Parameters grow in training only: in evaluation the model stays as it is."""
@@ -189,8 +193,9 @@ class IncrementalTemplate(SupervisedTemplate):
     def state_dict(self) -> dict[str, Any]:
         """Everything the rest of the training depends on, as tensors and plain data: read it back with `weights_only=True`.
 
-        Call it between steps, or from a plugin between epochs (`before_training_epoch`, `after_training_epoch`). The user's own plugins
-        take part if they have `state_dict` and `load_state_dict`.
+        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch` or `after_training_exp`. The user's own
+        plugins take part if they have `state_dict` and `load_state_dict`. Not in it: what loggers wrote and metrics gathered, and the
+        random state inside loader processes that outlive an epoch (`persistent_workers`).
         """
         return save_state(self)
 
