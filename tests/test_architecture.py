@@ -1,0 +1,106 @@
+"""The shape of the package: who may import whom, how large a file and a function may be."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "avalanche_hfc"
+ORDER = "losses models memory benchmarks metrics plugins compat strategies recipes runs report cli".split()
+FILES = sorted(PACKAGE.rglob("*.py"))
+IN_LAYERS = [path for path in FILES if path.relative_to(PACKAGE).with_suffix("").parts[0] in ORDER]
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def imported(path, tree=None):
+    """(line, dotted name) of every import of a file; relative ones resolved; the names of `from x import y` as x.y."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(tree or ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__") and isinstance(node.args[0], ast.Constant):
+            yield node.lineno, str(node.args[0].value)
+
+
+def called(call):
+    """The last name of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def wrong_imports(path, tree=None):
+    layer = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    for line, name in imported(path, tree):
+        parts = name.split(".")
+        if parts[0] == "experiments":
+            yield f"{path}:{line}: imports experiments"
+        elif parts[0] == "avalanche_hfc" and len(parts) > 1 and parts[1] in ORDER and ORDER.index(parts[1]) > ORDER.index(layer):
+            yield f"{path}:{line}: {layer} imports {parts[1]}"
+
+
+@pytest.mark.parametrize("path", IN_LAYERS, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_layer_imports_only_from_layers_above_it(path):
+    assert list(wrong_imports(path)) == []
+
+
+def test_every_file_belongs_to_a_layer():
+    assert [path.name for path in FILES if path not in IN_LAYERS] == ["__init__.py", "_version.py"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from avalanche_hfc.strategies import HFCStrategy",
+        "from avalanche_hfc import strategies",
+        "import avalanche_hfc.cli.main",
+        "from ..runs import rows",
+        "from .. import report",
+        "import_module('avalanche_hfc.strategies')",
+        "import experiments.bench",
+        "def f():\n    from avalanche_hfc.plugins.herding import HerdingReplayPlugin",
+    ],
+)
+def test_every_way_to_import_downwards_is_seen(line):
+    assert len(list(wrong_imports(PACKAGE / "losses" / "compensation.py", ast.parse(line)))) == 1
+
+
+@each_file
+def test_a_file_has_at_most_300_lines(path):
+    assert len(path.read_text().splitlines()) <= 300
+
+
+def length(function):
+    """Lines of a function without its docstring."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    return function.end_lineno - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if documented else 0)
+
+
+@each_file
+def test_a_function_has_at_most_40_lines(path):
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert {f"{function.name}:{function.lineno}": length(function) for function in functions if length(function) > 40} == {}
+
+
+@each_file
+def test_the_library_does_not_print(path):
+    if path.relative_to(PACKAGE).parts[0] == "cli":
+        pytest.skip("the command line prints")
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert [call.lineno for call in calls if called(call) == "print"] == []
+
+
+@pytest.mark.parametrize("module", ["avalanche_hfc", "avalanche_hfc.recipes", "avalanche_hfc.cli"])
+def test_importing_it_needs_neither_torch_nor_avalanche(module):
+    if not (ROOT / Path(*module.split("."))).exists():
+        pytest.skip(f"{module} does not exist yet")
+    code = f"import sys, {module}; print(*sorted({{'torch', 'avalanche', 'timm', 'pandas', 'matplotlib'}} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []

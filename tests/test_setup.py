@@ -1,0 +1,102 @@
+"""setup.cfg, constraints.txt, environment.yml, the running environment and the package's own names agree."""
+
+import configparser
+import importlib
+import os
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import avalanche_hfc
+
+ROOT = Path(__file__).parents[1]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
+REQUIRED = [Requirement(line) for line in SETUP["options"]["install_requires"].split("\n") if line.strip()]
+FOR_TESTS = [Requirement(line) for line in SETUP["options.extras_require"]["test"].split("\n") if line.strip()]
+PINS = {
+    canonicalize_name(name): version
+    for name, version in (line.split("==") for line in (ROOT / "constraints.txt").read_text().split("\n") if line and line[0] != "#")
+}
+EXACT = {"torch": "2.14.1", "torchvision": "0.29.1", "avalanche-lib": "0.6.0", "timm": "1.0.30"}
+
+
+@pytest.mark.parametrize("requirement", [*REQUIRED, *FOR_TESTS], ids=lambda requirement: requirement.name)
+def test_a_requirement_has_a_lower_and_an_upper_bound_and_is_pinned_inside_them(requirement):
+    assert {specifier.operator for specifier in requirement.specifier} == {">=", "<"}
+    assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_the_four_engines_are_pinned_to_the_versions_the_project_is_made_for():
+    assert {name: PINS[name] for name in EXACT} == EXACT
+
+
+def test_every_pin_is_one_exact_version():
+    lines = [line for line in (ROOT / "constraints.txt").read_text().split("\n") if line and line[0] != "#"]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[^,*<>=\s]+", line)] == []
+    assert len(PINS) == len(lines)
+
+
+def test_what_runs_here_is_what_is_pinned():
+    installed = {canonicalize_name(d.metadata["Name"]): Version(d.version).public for d in metadata.distributions()}
+    other = {name: (installed[name], pin) for name, pin in PINS.items() if name in installed and installed[name] != pin}
+    missing = [r.name for r in (*REQUIRED, *FOR_TESTS) if canonicalize_name(r.name) not in installed]
+    assert (other, missing) == ({}, [])
+
+
+def test_the_conda_environment_installs_this_project_with_the_same_pins_and_python():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python = next(entry for entry in environment["dependencies"] if isinstance(entry, str) and entry.startswith("python="))
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert pip == ["--constraint constraints.txt", "--editable .[test]"]
+    assert python.removeprefix("python=") in SpecifierSet(SETUP["options"]["python_requires"])
+    assert environment["name"] == SETUP["metadata"]["name"]
+
+
+def test_python_is_the_same_everywhere():
+    required = SpecifierSet(SETUP["options"]["python_requires"])
+    assert str(required) == ">=3.11" and ".".join(map(str, sys.version_info[:3])) in required
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert 'target-version = "py311"' in pyproject and 'python_version = "3.11"' in pyproject
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--constraint constraints.txt --editable '.[test]'" in makefile and "(3, 11)" in makefile
+
+
+def test_the_version_is_that_of_the_metadata():
+    assert avalanche_hfc.__version__ == metadata.version("avalanche_hfc")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", avalanche_hfc.__version__)
+
+
+def test_the_command_hfc_is_declared_and_leads_to_a_function():
+    entry = next(entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "hfc")
+    assert entry.value == "avalanche_hfc.cli:main"
+    assert callable(entry.load())
+
+
+@pytest.mark.parametrize("name", avalanche_hfc.__all__)
+def test_a_public_name_can_be_imported(name):
+    assert getattr(importlib.import_module("avalanche_hfc"), name) is not None
+    assert name in dir(avalanche_hfc)
+
+
+def test_an_unknown_name_is_an_attribute_error_that_lists_the_public_ones():
+    with pytest.raises(AttributeError, match="'HFC'. Public names: .*HFCStrategy"):
+        avalanche_hfc.HFC
+
+
+def test_every_folder_of_the_package_is_installed():
+    folders = {path.parent for path in (ROOT / "avalanche_hfc").rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+    assert (ROOT / "avalanche_hfc" / "py.typed").exists()
+
+
+def test_the_ci_script_can_be_executed():
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
