@@ -1,4 +1,4 @@
-"""Transforms by name, as pairs (train, eval). `dytox` is the augmentation of DyTox, which the paper names; `official` that of the released code."""
+"""Transforms by name, as pairs (train, eval): `dytox` as the paper says, `official` as the released code, `plain` without augmentation."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -54,7 +54,7 @@ class GrowingLinear(DynamicModule):
 
     @torch.no_grad()
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Draw a row for each class that arrives: weights N(0, 1/D), bias U(±1/√D), as the released code. Rows of classes seen keep their bits."""
+        """Draw a row for each class that arrives: weights N(0, 1/D), bias U(±1/√D). Rows of classes seen keep their bits."""
         arriving = _checked(class_ids)
         if not arriving:
             return

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 class TSABlock(nn.Module):
     """E_l = S + MLP(LN(S)), S = attention of LN(E_{l-1}) over LN(Z). Eq. 3-4.
 
-    `residual=True` is the block of the authors' released code: the embedding is added to S and is a key and value itself. `drop_path` then drops
+    `residual=True` is the released code's block: the embedding is added to S and is a key and value itself. `drop_path` then drops
     both branches of a sample; with `residual=False` it drops the MLP branch only, since S has no path beside it.
     """
 
