@@ -34,7 +34,7 @@ def old_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
 
 def old_fraction(steps: Int[Tensor, "C"], dtype: torch.dtype) -> Float[Tensor, ""]:
     """z = K^o / (K^o + K^t), the exponent of Eq. 8. 0 in the first step."""
-    return old_columns(steps).sum().to(dtype) / seen_columns(steps).sum().to(dtype)
+    return old_columns(steps).sum() / seen_columns(steps).sum().to(dtype)
 
 
 def only(columns: Bool[Tensor, "C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
@@ -47,30 +47,39 @@ def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tens
     return torch.zeros_like(like).scatter(1, targets[:, None], 1.0)
 
 
-class Groups(NamedTuple):
-    """The batch's samples grouped by a label (a class, a step)."""
+def step_means(values: Float[Tensor, "b"], sample_steps: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+    """Mean over the samples of each sample's own step. Work b²: a step may be any number, so it cannot be an index."""
+    same = (sample_steps[:, None] == sample_steps[None, :]).to(values.dtype)
+    return (same * values).sum(1) / same.sum(1)
 
-    first: Int[Tensor, "b"]  # row of the first sample of each sample's group
-    size: Float[Tensor, "b"]  # samples in each sample's group
+
+class ClassGroups(NamedTuple):
+    """The batch's samples grouped by class. Work b + C to find, b·d to use."""
+
+    first: Int[Tensor, "b"]  # row of the first sample of each sample's class
+    size: Float[Tensor, "b"]  # samples of each sample's class
 
     @staticmethod
-    def by(labels: Int[Tensor, "b"], dtype: torch.dtype) -> "Groups":
-        same = labels[:, None] == labels[None, :]  # (b, b)
-        return Groups(same.to(torch.uint8).argmax(1), same.sum(1).to(dtype))
+    def of(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> "ClassGroups":
+        rows = torch.arange(len(targets), device=targets.device)
+        first = rows.new_full((like.shape[1],), len(targets)).scatter_reduce(0, targets, rows, "amin")
+        size = like.new_zeros(like.shape[1]).scatter_add(0, targets, torch.ones_like(like[:, 0]))
+        return ClassGroups(first[targets], size[targets])
 
-    def sums(self, rows: Float[Tensor, "b *d"]) -> Float[Tensor, "b *d"]:
-        """Sum over each sample's own group. Work b·d."""
-        return torch.zeros_like(rows).index_add(0, self.first, rows)[self.first]
+    def means(self, rows: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+        """Mean over the samples of each sample's class."""
+        sums = torch.zeros_like(rows).index_add(0, self.first, rows)
+        return sums.index_select(0, self.first) / self.size[:, None]
 
-    def means(self, rows: Float[Tensor, "b *d"]) -> Float[Tensor, "b *d"]:
-        """Mean over each sample's own group."""
-        return self.sums(rows) / self.size.view(-1, *[1] * (rows.ndim - 1))
+    def maxima(self, rows: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+        """Largest value of each column over the samples of each sample's class."""
+        return rows.scatter_reduce(0, self.first[:, None].expand_as(rows), rows, "amax").index_select(0, self.first)
 
     def sum_of_means(self, values: Float[Tensor, "b"]) -> Float[Tensor, ""]:
-        """Σ over the groups of the mean over the group's samples."""
+        """Σ over the classes present of the mean over their samples."""
         return (values / self.size).sum()
 
     @property
-    def count(self) -> Int[Tensor, ""]:
-        """Number of groups."""
+    def num_present(self) -> Int[Tensor, ""]:
+        """Number of classes present."""
         return (self.first == torch.arange(len(self.first), device=self.first.device)).sum()

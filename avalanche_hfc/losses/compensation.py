@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import Groups, full_precision, old_fraction, only, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import full_precision, old_fraction, only, outside_autocast, seen_columns, step_means
 
 
 def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """|Γ_i| = 1 - p(target) over the columns given, Eq. 6. In [0, 1], detached.
 
-    Written as exp(LSE of the other columns - LSE of all columns): `1 - p` is 0 in float32 from a margin of 17 on.
+    Written as σ(LSE of the other columns - target logit): `1 - p` is 0 in float32 from a margin of 17 on.
     """
-    logits = full_precision(logits.detach())
-    others = logits.scatter(1, targets[:, None], float("-inf"))
-    return (others.logsumexp(1) - logits.logsumexp(1)).exp()
+    logits, column = full_precision(logits.detach()), targets[:, None]
+    others = logits.scatter(1, column, float("-inf")).logsumexp(1)
+    return (others - logits.gather(1, column)[:, 0]).sigmoid()
 
 
 def weights_from_gradient(gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
@@ -29,7 +29,7 @@ def weights_from_gradient(gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"
     gradient = full_precision(gradient.detach())
     z = old_fraction(steps, gradient.dtype)
     sharpened = torch.log1p(gradient**z)  # log(|Γ_i|^z + 1)
-    mean = Groups.by(steps[targets], sharpened.dtype).means(sharpened)  # Γ_η^s of the sample's own step, Eq. 8
+    mean = step_means(sharpened, steps[targets])  # Γ_η^s of the sample's own step, Eq. 8
     return torch.where((mean == 0) | (z == 0), 1.0, sharpened / mean)
 
 

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import Groups, full_precision, old_columns, old_fraction, one_hot, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import ClassGroups, full_precision, old_columns, old_fraction, one_hot, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import compensation_weights
-from avalanche_hfc.losses.relation import pad_teacher
+from avalanche_hfc.losses.relation import checked_teacher, widen
 
 
 def mean_bce(logits: Float[Tensor, "b C"], labels: Float[Tensor, "b C"], seen: Bool[Tensor, "C"]) -> Float[Tensor, "b"]:
@@ -42,11 +42,11 @@ def official_hfc(
         labels = one_hot(targets, logits)
         if teacher_logits is None:
             return mean_bce(logits, labels, seen).mean()
-        teacher = pad_teacher(teacher_logits, len(steps), "official_hfc").to(logits.dtype)
-        mixed = torch.where(old, teacher.sigmoid(), labels)
+        teacher = checked_teacher(teacher_logits, len(steps), "official_hfc").to(logits.dtype)
+        mixed = torch.where(old, widen(teacher.sigmoid(), len(steps)), labels)
         weights = compensation_weights(logits, targets, steps)
         w1, w2 = official_weights(weights, old[targets], old_fraction(steps, logits.dtype))
-        classes = Groups.by(targets, logits.dtype)
+        classes = ClassGroups.of(targets, logits)
         relation = mean_bce(classes.means(logits), classes.means(mixed), seen)  # of the sample's class
-        prototypes = classes.sum_of_means(w2 * relation) / classes.count
+        prototypes = classes.sum_of_means(w2 * relation) / classes.num_present
         return (w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)).mean() + 0.5 * prototypes

@@ -11,19 +11,24 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import Groups, full_precision, old_columns, one_hot, only, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import ClassGroups, full_precision, old_columns, one_hot, only, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import compensation_weights
 
 
-def pad_teacher(teacher_logits: Float[Tensor, "b K"], num_columns: int, caller: str) -> Float[Tensor, "b C"]:
-    """The teacher's logits, detached, in the student's columns."""
+def checked_teacher(teacher_logits: Float[Tensor, "b K"], num_columns: int, caller: str) -> Float[Tensor, "b K"]:
+    """The teacher's logits, detached; a ValueError if it has more columns than the student."""
     width = teacher_logits.shape[1]
     if width > num_columns:
         raise ValueError(
             f"{caller}: teacher_logits has {width} columns, logits has {num_columns}. "
             "The teacher must not know more classes than the student."
         )
-    return F.pad(full_precision(teacher_logits.detach()), (0, num_columns - width))
+    return full_precision(teacher_logits.detach())
+
+
+def widen(columns: Float[Tensor, "b K"], num_columns: int) -> Float[Tensor, "b C"]:
+    """The teacher's columns among the student's, 0 in the others."""
+    return F.pad(columns, (0, num_columns - columns.shape[1]))
 
 
 def relation_targets(
@@ -34,18 +39,18 @@ def relation_targets(
     As printed the row of a new class sums to 2, which pulls its probability to 1/2 at most; `normalise` divides each row by its sum.
     """
     old = old_columns(steps)
-    teacher = only(old, pad_teacher(teacher_logits, len(steps), "relation_targets")).softmax(1)
+    teacher = checked_teacher(teacher_logits, len(steps), "relation_targets")
+    teacher = widen(only(old[: teacher.shape[1]], teacher).softmax(1), len(steps))
     relation = torch.where(old, teacher, one_hot(targets, teacher))
     return relation / relation.sum(1, keepdim=True) if normalise else relation
 
 
-def prototype_log_probabilities(log_probabilities: Float[Tensor, "b C"], classes: Groups) -> Float[Tensor, "b C"]:
+def prototype_log_probabilities(log_probabilities: Float[Tensor, "b C"], classes: ClassGroups) -> Float[Tensor, "b C"]:
     """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of each of them.
 
     As a logsumexp over the class's samples: a mean of probabilities underflows where every sample is sure of another column.
     """
-    fixed, rows = log_probabilities.detach(), classes.first[:, None].expand_as(log_probabilities)
-    highest = fixed.scatter_reduce(0, rows, fixed, "amax")[classes.first]
+    highest = classes.maxima(log_probabilities.detach())
     return classes.means((log_probabilities - highest).exp()).log() + highest
 
 
@@ -69,13 +74,13 @@ def relation_distillation(
     with outside_autocast(logits):
         seen = seen_columns(steps)
         log_probabilities = full_precision(only(seen, logits)).log_softmax(1).where(seen, 0.0)
-        classes = Groups.by(targets, log_probabilities.dtype)
+        classes = ClassGroups.of(targets, log_probabilities)
         prototypes = prototype_log_probabilities(log_probabilities, classes)
         relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(prototypes.dtype)
         prototype_targets = classes.means(relation)  # Ỹ_k, Eq. 11
         divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * prototypes).sum(1)
         if weights is None:
             weights = compensation_weights(logits, targets, steps)
-        counted = classes.count if average == "present" else seen.sum()
+        counted = classes.num_present if average == "present" else seen.sum()
         loss = classes.sum_of_means(weights.detach().to(divergence.dtype) * divergence) / counted  # mean of w_i: Γ_k^s / Γ_η^s, Eq. 12
         return torch.where(old_columns(steps).any(), loss, torch.zeros_like(loss))
