@@ -227,10 +227,12 @@ def test_an_unknown_average_is_refused_by_name():
         assert unchecked(logits, targets, six_teachers(), steps, average=average) > 0
 
 
-def test_relation_targets_refuse_a_wider_teacher_by_their_own_name():
-    _, targets, steps = six_samples()
+def test_relation_targets_and_official_hfc_refuse_a_wider_teacher_by_their_own_name():
+    logits, targets, steps = six_samples()
     with pytest.raises(ValueError, match=r"^relation_targets: teacher_logits has 9 columns, logits has 6"):
         relation_targets(targets, torch.zeros(6, 9, dtype=torch.float64), steps, normalise=False)
+    with pytest.raises(ValueError, match=r"^official_hfc: teacher_logits has 9 columns, logits has 6"):
+        official_hfc(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
 
 
 def test_a_teacher_as_wide_as_the_student_is_taken():
