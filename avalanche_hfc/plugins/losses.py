@@ -55,7 +55,7 @@ class GFCPlugin(HostedPlugin):
     """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then minimises weight · L_FC (Eq. 9).
 
     `weight` is a number above 0, or "balanced": 1 - K^o/(K^o+K^t). With weight · w = 1 nothing changes, bitwise. The weights w come from
-    the softmax over the columns of the host's own cross-entropy. Acts from the second step on.
+    the softmax over the columns of the host's own cross-entropy, those of classes seen. Acts from the second step on.
     """
 
     def __init__(self, *, weight: Weight = 1.0):
