@@ -48,7 +48,7 @@ def pack(source: Path, target: Path) -> None:
 
 
 def build(method: str, tick):
-    model = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=4, backbone_options=dict(embed_dim=96, num_heads=3))
+    model = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=8, msa_blocks=4, backbone_options=dict(embed_dim=128, num_heads=4))
     common = dict(
         model=model,
         optimizer=torch.optim.AdamW(model.parameters(), lr=LR),
@@ -71,6 +71,7 @@ def main() -> None:
     source = arguments.data / "cifar100_subset.npz"
     if not source.is_file():
         parser.error(f"no {source}")
+    torch.set_num_threads(1)
     arguments.work.mkdir(parents=True, exist_ok=True)
     images = arguments.work / "cifar20.npz"
     pack(source, images)
