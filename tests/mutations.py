@@ -45,12 +45,12 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
     starts = [0]
     for text in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(text))
-    found, known = [], {source}
+    found, known = [], {ast.dump(ast.parse(source))}
     for function, node, text in _changes(ast.parse(source)):
         begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         changed = source[:begin] + text.encode() + source[end:]
-        if changed not in known:
-            known.add(changed)
+        if (tree := ast.dump(ast.parse(changed))) not in known:  # other quotes, or two equal arguments changed places
+            known.add(tree)
             first, last = node.lineno, node.end_lineno
             before = source[starts[first - 1] : starts[last]]
             after = changed[starts[first - 1] : starts[last] + len(changed) - len(source)]
