@@ -3,11 +3,12 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from avalanche.benchmarks.utils import concat_datasets
 from avalanche.training.plugins import SupervisedPlugin
 from avalanche.training.supervised import EWC, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.memory import ExemplarMemory
@@ -68,6 +69,15 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.sources.append(experience.dataset)
         self._source_ids.append(experience.current_experience)
         self._lengths.append(len(experience.dataset))
+
+    def class_means(self, strategy: Any) -> dict[int, Float[Tensor, "D"]]:
+        """Unit mean of the unit features of each class's exemplars, under the eval transform: what `evaluate` takes as `class_means`."""
+        if not len(self.memory):
+            raise ValueError("HerdingReplayPlugin: no exemplars yet. Train a step first.")
+        data = concat_datasets(self.exemplars())
+        features = F.normalize(features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device))
+        targets = torch.as_tensor(list(data.targets), device=features.device)
+        return {class_id: F.normalize(features[targets == class_id].mean(0), dim=0) for class_id in self.memory.classes}
 
     def _check_budget(self, experience: Any) -> None:
         """Memory for every class of the benchmark, where the benchmark knows them all: said before the first batch."""

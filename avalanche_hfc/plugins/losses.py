@@ -50,6 +50,15 @@ class HostedPlugin(SupervisedPlugin):
         StepTable.of(strategy).forget_batch()
         FrozenTeacher.of(strategy).forget_batch()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The settings: nothing else outlives a batch."""
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """A state trained with other settings is refused: going on would be another training."""
+        if state != self.state_dict():
+            raise ValueError(f"{type(self).__name__}: the state was trained with {state}, this plugin has {self.state_dict()}.")
+
 
 class GFCPlugin(HostedPlugin):
     """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then minimises weight · L_FC (Eq. 9).
@@ -105,6 +114,9 @@ class GRDPlugin(HostedPlugin):
 
     def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         FrozenTeacher.of(strategy).take(strategy)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"normalise": self.normalise, "average": self.average}
 
 
 def checked_weight(owner: str, weight: Weight) -> Weight:

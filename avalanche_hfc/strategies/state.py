@@ -13,6 +13,7 @@ from avalanche.training.plugins.clock import Clock
 from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
+from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies.progress import Progress
@@ -153,6 +154,10 @@ def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
         raise ValueError(
             f"load_state_dict: the state has plugins {names['saved']}, the strategy {names['present']}. Build the strategy as it was."
         )
+    saved = {entry["plugin"]: entry["state"] for entry in state["plugins"]}
+    for plugin in strategy.plugins:
+        if isinstance(plugin, HostedPlugin):
+            plugin.load_state_dict(saved[type(plugin).__name__])  # raises where the weight or the form of a loss differs
 
 
 def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:

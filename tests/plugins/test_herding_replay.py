@@ -275,3 +275,19 @@ def test_features_do_not_depend_on_the_way_the_images_are_loaded(monkeypatch):
     expected = snapshot(model)[0](x[rows] ** 2).detach()
     for found in ways:
         torch.testing.assert_close(found, expected)
+
+
+def test_class_means_are_the_unit_means_of_the_exemplars_unit_features_under_the_eval_transform():
+    benchmark, plugin = transformed_benchmark(), HerdingReplayPlugin(per_class=3)
+    with pytest.raises(ValueError, match="no exemplars yet"):
+        plugin.class_means(None)
+    strategy, _ = trained("ours", benchmark, plugin)
+    images = torch.cat([torch.stack([x for x, *_ in experience.dataset.eval()]) for experience in benchmark.train_stream])
+    embed = feature_function(strategy.model)
+    means = plugin.class_means(strategy)
+    assert list(means) == list(plugin.memory.classes)
+    with torch.no_grad():
+        for class_id, mean in means.items():
+            unit = [embed(images[p][None])[0] / embed(images[p][None])[0].norm() for p in plugin.memory.of(class_id).tolist()]
+            by_hand = sum(unit) / len(unit)
+            torch.testing.assert_close(mean, by_hand / by_hand.norm())

@@ -251,6 +251,15 @@ def test_a_state_of_another_strategy_or_format_or_with_other_plugins_is_refused_
     assert differing(before, left_by(other)) == []
 
 
+@pytest.mark.parametrize("options", [dict(recipe="paper"), dict(compensation_weight=2.0), dict(relation_weight=0.5)])
+def test_a_state_of_another_recipe_or_weight_is_refused_before_anything_changes(options):
+    strategy = hfc(mlp())
+    before = left_by(strategy)
+    with pytest.raises(ValueError, match="G(FC|RD)Plugin: the state was trained with .*this plugin has .*balanced"):
+        strategy.load_state_dict(hfc(mlp(), **options).state_dict())
+    assert differing(before, left_by(strategy)) == []
+
+
 def test_a_state_of_another_memory_is_refused():
     strategy = hfc(mlp())
     state = hfc(mlp(), mem_size=13).state_dict()
