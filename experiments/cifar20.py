@@ -21,8 +21,8 @@ from avalanche_hfc.benchmarks import class_order, split_npz
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import HerdingReplayPlugin
 from avalanche_hfc.runs.quiet import quiet_host
-from avalanche_hfc.runs.rows import RowFile
-from avalanche_hfc.runs.steps import STEP_COLUMNS, TickPlugin, train_steps
+from avalanche_hfc.runs.rows import RUN_COLUMNS, RowFile
+from avalanche_hfc.runs.steps import TickPlugin, train_steps
 from avalanche_hfc.strategies import HFCStrategy, IncrementalTemplate
 
 NUM_CLASSES, NUM_STEPS, MEMORY, EPOCHS, BATCH, LR = 20, 5, 200, 30, 64, 5e-4
@@ -75,7 +75,7 @@ def main() -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     images = arguments.work / "cifar20.npz"
     pack(source, images)
-    file = RowFile(RESULTS, ("method", "seed", *STEP_COLUMNS))
+    file = RowFile(RESULTS, RUN_COLUMNS)
     done = {(row["method"], int(row["seed"]), int(row["step"])) for row in file.rows()}
     runs = [(m, s) for s in range(arguments.seeds) for m in METHODS if (m, s, NUM_STEPS - 1) not in done]
     with tqdm(total=len(runs) * NUM_STEPS * EPOCHS, unit="epoch") as bar:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.recipes import DEMO_METHODS, DemoRecipe
+from avalanche_hfc.runs.folder import DemoFolder
 from avalanche_hfc.runs.quiet import quiet_host
 
 
@@ -18,15 +19,16 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
 
     Nothing is downloaded. Runs that are in the folder already are not run again.
     """
-    if fresh and (out / "recipe.json").exists():
-        for name in ("recipe.json", "steps.csv", "summary.csv", "curves.png"):
-            (out / name).unlink(missing_ok=True)
-    click.echo("Loading torch and Avalanche …", err=True)
+    folder = DemoFolder(out, DemoRecipe(epochs=epochs), fresh=fresh)
+    runs = folder.open_runs(DEMO_METHODS, range(seeds))
     quiet_host()
-    from avalanche_hfc.cli.progress import run_all
+    if runs:
+        click.echo("Loading torch and Avalanche …", err=True)
+        from avalanche_hfc.cli.progress import run_all
+
+        run_all(folder, runs)
     from avalanche_hfc.report.demo import DEFINITIONS, table, write_report
 
-    run_all(DemoRecipe(epochs=epochs), list(DEMO_METHODS), range(seeds), out)
     summary = write_report(out)
     click.echo(table(summary))
     click.echo(f"\n{DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: {out / 'curves.png'}")

@@ -71,6 +71,7 @@ def relation_distillation(
     """
     if average not in ("present", "seen"):
         raise ValueError(f"relation_distillation: average must be 'present' or 'seen', got {average!r}.")
+    teacher_logits = checked_teacher(teacher_logits, logits.shape[1], "relation_distillation")
     with outside_autocast(logits):
         seen = seen_columns(steps)
         log_probabilities = full_precision(only(seen, logits)).log_softmax(1).where(seen, 0.0)

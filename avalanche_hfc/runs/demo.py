@@ -1,22 +1,17 @@
-"""The demonstration's runs, and their folder."""
+"""The demonstration's runs."""
 
-import json
-import platform
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import Naive, Replay
 
-from avalanche_hfc._version import __version__
 from avalanche_hfc.benchmarks import split_digits
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import HerdingReplayPlugin
 from avalanche_hfc.recipes import DemoRecipe
-from avalanche_hfc.runs.rows import RowFile, replace_file
-from avalanche_hfc.runs.steps import STEP_COLUMNS, Tick, TickPlugin, train_steps
+from avalanche_hfc.runs.steps import Tick, TickPlugin, train_steps
 from avalanche_hfc.strategies import HFCStrategy, IncrementalTemplate
 
 
@@ -51,22 +46,3 @@ def run_method(recipe: DemoRecipe, method: str, seed: int, tick: Tick) -> Iterat
     torch.manual_seed(seed)
     for row in train_steps(build_strategy(recipe, method, tick), benchmark):
         yield {"method": method, "seed": seed, **row}
-
-
-def open_folder(folder: Path, recipe: DemoRecipe) -> RowFile:
-    """The folder's rows. A folder made with other settings is refused."""
-    folder.mkdir(parents=True, exist_ok=True)
-    note = folder / "recipe.json"
-    if note.exists():
-        made_with = json.loads(note.read_text())["recipe"]
-        changed = [f"{name} {made_with.get(name)}, now {value}" for name, value in recipe.as_dict().items() if made_with.get(name) != value]
-        if changed:
-            raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}). Use --fresh to start over, or another --out.")
-    else:
-        replace_file(note, json.dumps(describe(recipe), indent=2) + "\n")
-    return RowFile(folder / "steps.csv", ("method", "seed", *STEP_COLUMNS))
-
-
-def describe(recipe: DemoRecipe) -> dict[str, Any]:
-    versions = {"avalanche_hfc": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    return {"recipe": recipe.as_dict(), "versions": versions, "machine": f"{platform.machine()}, {torch.get_num_threads()} thread(s)"}

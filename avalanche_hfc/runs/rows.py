@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+RUN_COLUMNS = ("method", "seed", "step", "classes", "images", "accuracy", "average", "forgetting", "fh", "seconds")  # a row per step
+
 
 class RowFile:
     """Rows of fixed columns, appended one by one, each on the disk before the next. A row cut short by a kill is dropped when reopened."""

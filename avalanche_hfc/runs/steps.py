@@ -10,7 +10,6 @@ from torch.utils.data import ConcatDataset
 
 from avalanche_hfc.metrics import accuracy, average_incremental_accuracy, evaluate, forgetting, forgetting_heterogeneity
 
-STEP_COLUMNS = ("step", "classes", "images", "accuracy", "average", "forgetting", "fh", "seconds")
 Tick = Callable[[], None]
 
 
@@ -26,7 +25,7 @@ class TickPlugin(SupervisedPlugin):
 
 
 def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
-    """A row per step. Accuracy is on the test images of all classes seen; `seconds` is training alone."""
+    """A row per step, without method and seed. Accuracy is on the test images of all classes seen; `seconds` is training alone."""
     steps = torch.full((len(benchmark.class_names),), -1)
     counts = []
     for step, experience in enumerate(benchmark.train_stream):

@@ -68,9 +68,22 @@ def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_pa
     assert (tmp_path / "demo" / "steps.csv").read_bytes() == before
 
 
+def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
+    (tmp_path / "demo").write_text("a file, not a folder")
+    result = hfc("demo", cwd=tmp_path)
+    assert result.returncode == 2 and "demo" in result.stderr and "Traceback" not in result.stderr and "Loading" not in result.stderr
+
+
 def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
-    command = [HFC, "demo", "--epochs", "2"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [HFC, "demo", "--epochs", "1"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell job ignores it
+    )
     rows = tmp_path / "demo" / "steps.csv"
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline and not (rows.exists() and len(rows.read_text().splitlines()) > 2):
@@ -80,7 +93,7 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
     assert process.returncode == 130 and "the same command goes on" in errors and "Traceback" not in errors
     kept = rows.read_text()
     assert kept.endswith("\n") and len(kept.splitlines()) > 2
-    resumed = hfc("demo", "--epochs", "2", cwd=tmp_path)
+    resumed = hfc("demo", "--epochs", "1", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert rows.read_text().startswith(kept)
     assert not pd.read_csv(rows).duplicated(["method", "seed", "step"]).any()

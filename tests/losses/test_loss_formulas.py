@@ -227,8 +227,10 @@ def test_an_unknown_average_is_refused_by_name():
         assert unchecked(logits, targets, six_teachers(), steps, average=average) > 0
 
 
-def test_relation_targets_and_official_hfc_refuse_a_wider_teacher_by_their_own_name():
+def test_each_refuses_a_wider_teacher_by_its_own_name():
     logits, targets, steps = six_samples()
+    with pytest.raises(ValueError, match=r"^relation_distillation: teacher_logits has 9 columns, logits has 6"):
+        relation_distillation(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
     with pytest.raises(ValueError, match=r"^relation_targets: teacher_logits has 9 columns, logits has 6"):
         relation_targets(targets, torch.zeros(6, 9, dtype=torch.float64), steps, normalise=False)
     with pytest.raises(ValueError, match=r"^official_hfc: teacher_logits has 9 columns, logits has 6"):

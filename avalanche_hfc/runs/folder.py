@@ -1,0 +1,54 @@
+"""The demonstration's folder: what it was made with, what is in it. No torch: a mistake is told before anything is loaded."""
+
+import json
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from avalanche_hfc._version import __version__
+from avalanche_hfc.recipes import DemoRecipe
+from avalanche_hfc.runs.rows import RUN_COLUMNS, RowFile, replace_file
+
+FILES = ("recipe.json", "steps.csv", "summary.csv", "curves.png")
+
+
+class DemoFolder:
+    """Rows of finished steps. A folder made with other settings is refused; `fresh` drops what is there first."""
+
+    def __init__(self, path: Path, recipe: DemoRecipe, *, fresh: bool = False):
+        self.path, self.recipe = path, recipe
+        path.mkdir(parents=True, exist_ok=True)
+        note = path / "recipe.json"
+        if fresh and note.exists():
+            for name in FILES:
+                (path / name).unlink(missing_ok=True)
+        if note.exists():
+            self._check(json.loads(note.read_text())["recipe"])
+        else:
+            replace_file(note, json.dumps(describe(recipe), indent=2) + "\n")
+        self.rows = RowFile(path / "steps.csv", RUN_COLUMNS)
+        self.done = {(row["method"], int(row["seed"]), int(row["step"])) for row in self.rows.rows()}
+
+    def _check(self, made_with: dict[str, Any]) -> None:
+        now = self.recipe.as_dict()
+        changed = "; ".join(f"{name} {made_with.get(name)}, now {now[name]}" for name in now if made_with.get(name) != now[name])
+        if changed:
+            raise ValueError(f"{self.path} was made with other settings ({changed}). Use --fresh to start over, or another --out.")
+
+    def open_runs(self, methods: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
+        """(method, seed) of the runs whose last step is not there."""
+        last = self.recipe.num_steps - 1
+        return [(method, seed) for seed in seeds for method in methods if (method, seed, last) not in self.done]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """A finished step; nothing happens if an interrupted run has left the same row."""
+        if (row["method"], row["seed"], row["step"]) not in self.done:
+            self.rows.append(row)
+
+
+def describe(recipe: DemoRecipe) -> dict[str, Any]:
+    versions = {name: version(name) for name in ("torch", "avalanche-lib", "timm")}
+    versions |= {"avalanche_hfc": __version__, "python": platform.python_version()}
+    return {"recipe": recipe.as_dict(), "versions": versions, "machine": f"{platform.machine()}, 1 thread"}
