@@ -33,12 +33,12 @@ class SeenColumns:
     """The seen columns of a head, picked by `steps` and never by a logit's value."""
 
     def __init__(self, steps: Int[Tensor, "C"], device: torch.device):
-        seen = (steps >= 0).cpu()
-        self.ids = seen.nonzero()[:, 0].to(device)
-        self.rank = (seen.cumsum(0) - 1).to(device)  # class id -> place among the seen columns
+        seen = steps.to(device) >= 0
+        self.ids = seen.nonzero().flatten()
+        self.rank = seen.cumsum(0) - 1  # class id -> place among the seen columns
         if not len(self.ids):
             raise ValueError(f"No class has been seen: all {len(steps)} entries of steps are below 0.")
-        self.largest = int(self.ids[-1])
+        self.largest = int(self.ids[-1])  # read once: a batch must not wait for it
 
     def judge(self, logits: Float[Tensor, "b W"], targets: Int[Tensor, "b"]) -> tuple[Int[Tensor, "b"], Float[Tensor, "b"]]:
         """Predicted class ids and |Γ| of a batch, on its device. Targets are of seen classes."""
@@ -55,14 +55,13 @@ def count(
     num_columns: int,
     nearest: Int[Tensor, "N"] | None = None,
 ) -> StepCounts:
-    """Counts of all images of an evaluation at once. On the host, where sums in float64 have one order and so one result."""
+    """Counts of all images of an evaluation, at least one. On the host, where sums in float64 have one order and so one result."""
     gradient = gradient.double()
-    zeros = torch.zeros(num_columns, dtype=torch.float64)
     cells = torch.bincount(targets * num_columns + predicted, minlength=num_columns**2)
     return StepCounts(
         confusion=cells.view(num_columns, num_columns),
         correct_nme=None if nearest is None else torch.bincount(targets[nearest == targets], minlength=num_columns),
         total=torch.bincount(targets, minlength=num_columns),
-        gradient_sum=zeros.index_add(0, targets, gradient),
-        gradient_square_sum=zeros.index_add(0, targets, gradient**2),
+        gradient_sum=torch.bincount(targets, gradient, num_columns),
+        gradient_square_sum=torch.bincount(targets, gradient**2, num_columns),
     )

@@ -49,7 +49,7 @@ def evaluate(
 
 
 def _loader(dataset: Dataset, batch_size: int, num_workers: int, device: torch.device) -> DataLoader:
-    if not len(cast(Sized, dataset)):
+    if len(cast(Sized, dataset)) == 0:
         raise ValueError("evaluate: the data set is empty.")
     own_collate = getattr(dataset, "collate_fn", None)  # Avalanche's data sets bring one
     pin_memory = device.type == "cuda"

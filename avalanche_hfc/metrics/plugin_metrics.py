@@ -8,6 +8,7 @@ makes before the training begins is left out: the step before it has its result,
 evaluated is not in the mean.
 """
 
+from abc import abstractmethod
 from dataclasses import replace
 
 import torch
@@ -29,8 +30,9 @@ class StepMetric(PluginMetric[dict[str, float]]):
         super().__init__()
         self.reset()
 
+    @abstractmethod
     def number(self, counts: list[StepCounts], steps: Tensor) -> float:
-        raise NotImplementedError
+        """Of the steps evaluated, in their order. `steps (C,)` has the step of each class id, counted from 0, -1 where none has come."""
 
     def __str__(self) -> str:
         return self.name
@@ -57,8 +59,8 @@ class StepMetric(PluginMetric[dict[str, float]]):
             self._experience = strategy.experience.current_experience
             self._step += 1
         experiences = getattr(strategy, "_experiences", [strategy.experience])  # joint training takes its whole list at once
-        classes = torch.tensor([class_id for experience in experiences for class_id in experience.classes_in_this_experience])
-        steps = torch.full((max(len(self._steps), int(classes.max()) + 1),), -1)
+        classes = [class_id for experience in experiences for class_id in experience.classes_in_this_experience]
+        steps = torch.full((max(len(self._steps), max(classes) + 1),), -1)
         steps[classes] = self._step
         known = self._steps >= 0
         steps[: len(known)][known] = self._steps[known]

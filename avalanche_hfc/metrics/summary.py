@@ -64,7 +64,7 @@ def forgetting_heterogeneity(counts: StepCounts, steps: Int[Tensor, "C"]) -> flo
     num_images = _num_images(counts)
     step_of_class = _steps_of(counts, steps)
     pooled = 0.0
-    for step in step_of_class.unique().tolist():
+    for step in step_of_class.unique():
         own = step_of_class == step
         n, total, squares = (float(column[own].sum()) for column in (counts.total, counts.gradient_sum, counts.gradient_square_sum))
         if n:
@@ -84,7 +84,7 @@ def _steps_of(counts: StepCounts, steps: Int[Tensor, "S"]) -> Int[Tensor, "C"]:
     if len(steps) < num_columns:
         raise ValueError(f"steps names {len(steps)} classes, the counts {num_columns}.")
     steps = steps[:num_columns].cpu()
-    strangers = ((steps < 0) & (counts.total > 0)).nonzero()[:, 0].tolist()
+    strangers = ((steps < 0) & (counts.total > 0)).nonzero().flatten().tolist()
     if strangers:
         raise ValueError(f"Classes {strangers} have images in the counts but no step.")
     return steps

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import TensorDataset, get_worker_info
 
 from avalanche_hfc.metrics import StepCounts, evaluate
 
@@ -100,6 +100,25 @@ def test_the_nearest_mean_is_that_of_a_loop_over_images():
     assert counts.correct_nme.dtype == torch.int64 and min(expected[0], expected[3], expected[5]) > 0 and expected[2] == 0
 
 
+def test_no_class_need_be_right_by_the_nearest_mean():
+    images, targets = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]), torch.tensor([0, 0, 1])
+    net = Net(columns=3)
+    net.body = nn.Identity()
+    means = {0: torch.tensor([1.0, 0, 0]), 1: torch.tensor([0, 1.0, 0])}
+    for labels, right in ((targets, [1, 0, 0]), (1 - targets, [1, 1, 0]), (torch.tensor([1, 0, 1]), [0, 0, 0])):
+        assert evaluate(net, TensorDataset(images, labels), torch.tensor([0, 0, 0]), class_means=means).correct_nme.tolist() == right
+
+
+def test_the_nearest_mean_is_found_in_full_precision_under_autocast():
+    images = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.002, 0.0]])  # bfloat16 sees no difference between 1 and 1.002
+    net = Net()
+    net.body = nn.Identity()
+    with torch.autocast("cpu", torch.bfloat16):
+        means = {0: images[0], 2: images[1]}
+        counts = evaluate(net, TensorDataset(images, torch.tensor([0, 2])), STEPS, class_means=means)
+    assert counts.correct_nme.tolist() == [1, 0, 1, 0, 0, 0]
+
+
 def test_unseen_columns_do_not_compete_whatever_their_logits():
     targets = images_and_labels()[1]
     logits = torch.randn(len(targets), 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -157,6 +176,34 @@ def test_the_data_set_s_own_collate_function_is_used():
     assert torch.equal(evaluate(Net(), Flagged(images, targets), STEPS).gradient_sum, plain.gradient_sum)
 
 
+def test_a_batch_has_128_images_unless_told():
+    sizes = []
+
+    class Sizes(Given):
+        def forward(self, images):
+            sizes.append(len(images))
+            return images
+
+    data = TensorDataset(torch.zeros(129, 6), torch.zeros(129, dtype=torch.int64))
+    evaluate(Sizes(), data, STEPS)
+    evaluate(Sizes(), data, STEPS, batch_size=100)
+    assert sizes == [128, 1, 100, 29]
+
+
+def test_images_are_read_by_the_workers_asked_for_and_by_none_unless_told():
+    class Workers(TensorDataset):
+        """The image says who read it: class 0 for this process, class 2 for one worker, class 3 for two."""
+
+        def __getitem__(self, index):
+            worker = get_worker_info()
+            return torch.eye(6)[0 if worker is None else 1 + worker.num_workers], super().__getitem__(index)[0]
+
+    data = Workers(torch.zeros(2, dtype=torch.int64))
+    assert evaluate(Given(), data, STEPS).confusion[0].tolist() == [2, 0, 0, 0, 0, 0]
+    assert evaluate(Given(), data, STEPS, num_workers=1).confusion[0].tolist() == [0, 0, 2, 0, 0, 0]
+    assert evaluate(Given(), data, STEPS, num_workers=2).confusion[0].tolist() == [0, 0, 0, 2, 0, 0]
+
+
 def test_modes_random_state_and_statistics_are_left_alone_also_after_an_error():
     images, targets = images_and_labels()
     net = Net().train()
@@ -209,8 +256,12 @@ def test_what_cannot_be_evaluated_is_refused_before_the_pass():
         evaluate(Given(), data, torch.full((3,), -1))
     with pytest.raises(ValueError, match="Given lacks embed and classify"):
         evaluate(Given(), data, STEPS, class_means={0: torch.ones(3)})
-    with pytest.raises(ValueError, match=r"given 2, not seen \[1\]"):
-        evaluate(Net(), data, STEPS, class_means={0: torch.ones(3), 1: torch.ones(3)})
+    net = Net()
+    net.embed = 192  # a width, not a function
+    with pytest.raises(ValueError, match="Net lacks embed[.]"):
+        evaluate(net, data, STEPS, class_means={0: torch.ones(3)})
+    with pytest.raises(ValueError, match=r"given 3, not seen \[1, 8\]"):
+        evaluate(Net(), data, STEPS, class_means={class_id: torch.ones(3) for class_id in (0, 8, 1)})
     with pytest.raises(ValueError, match=r"given 0, not seen \[\]"):
         evaluate(Net(), data, STEPS, class_means={})
 

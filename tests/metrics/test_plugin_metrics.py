@@ -5,6 +5,7 @@ import pytest
 import torch
 from avalanche.benchmarks import class_incremental_benchmark, nc_benchmark
 from avalanche.benchmarks.utils import as_classification_dataset
+from avalanche.core import SupervisedPlugin
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.logging import TextLogger
 from avalanche.models import IncrementalClassifier
@@ -20,6 +21,7 @@ from avalanche_hfc.metrics import (
     forgetting_heterogeneity_metrics,
     mean_forgetting_heterogeneity,
 )
+from avalanche_hfc.metrics.plugin_metrics import StepMetric
 
 AVERAGE = "Average_Incremental_Acc/eval_phase/test_stream"
 FH = "Forgetting_Heterogeneity/eval_phase/test_stream"
@@ -209,3 +211,49 @@ def test_reset_starts_over():
     assert metric.result() == {}
     strategy.train(benchmark.train_stream[1])
     assert strategy.eval(benchmark.test_stream[1:])[AVERAGE] == metric.result()["test"] > 0
+
+
+def test_a_reset_during_an_evaluation_drops_all_of_it():
+    class Resets(SupervisedPlugin):
+        def before_eval_iteration(self, strategy):
+            if next(batches) == 1:  # a batch of classes seen has been counted, and more follow
+                for metric in strategy.evaluator.metrics[:2]:
+                    metric.reset()
+
+    benchmark, strategy, batches = bench(), naive(plugins=[Resets()]), itertools.count()
+    strategy.train(benchmark.train_stream[0])
+    strategy.eval(benchmark.test_stream)
+    assert strategy.evaluator.metrics[0].result() == strategy.evaluator.metrics[1].result() == {}
+
+
+def test_a_class_of_one_image_is_replaced_by_a_later_evaluation():
+    single = Labelled(torch.eye(6), torch.arange(6))
+    benchmark = nc_benchmark(data(8, 0), single, n_experiences=3, task_labels=False, fixed_class_order=ORDER)
+    strategy = naive()
+    strategy.train(benchmark.train_stream[0])
+    right = strategy.eval(benchmark.test_stream)
+    with torch.no_grad():
+        for parameter in strategy.model[1].parameters():
+            parameter.neg_()
+    wrong = strategy.eval(benchmark.test_stream)
+    assert right[AVERAGE] == 1 and wrong[AVERAGE] == 0
+    assert ours(wrong) == expected([counted(strategy, benchmark.test_stream, 1)], 1)
+
+
+def test_a_metric_of_one_s_own_is_given_the_counts_and_the_step_of_each_class():
+    class Record(StepMetric):
+        name = "Record"
+
+        def number(self, counts, steps):
+            given.append((len(counts), steps.tolist()))
+            return 0.5
+
+    given, benchmark, strategy, metric = [], bench(), naive(), Record()
+    strategy.evaluator.metrics.append(metric)
+    for experience in benchmark.train_stream[:2]:
+        strategy.train(experience)
+        assert strategy.eval(benchmark.test_stream)["Record/eval_phase/test_stream"] == 0.5
+    assert given == [(1, [-1, -1, -1, 0, -1, 0]), (2, [1, 1, -1, 0, -1, 0])]
+    assert str(metric) == "Record"
+    with pytest.raises(TypeError, match="abstract"):
+        StepMetric()

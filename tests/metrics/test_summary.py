@@ -165,3 +165,5 @@ def test_steps_that_do_not_fit_the_counts_are_named():
         forgetting([SECOND, THIRD], STEPS[:4])
     with pytest.raises(ValueError, match=r"Classes \[1\] have images in the counts but no step"):
         forgetting_heterogeneity(FIRST, torch.tensor([0, -1]))
+    with pytest.raises(ValueError, match=r"Classes \[0, 2\] have images in the counts but no step"):
+        forgetting_heterogeneity(counts_of([1, 1, 0], [1, 1, 1]), torch.tensor([-1, 0, -1]))  # one image is enough
