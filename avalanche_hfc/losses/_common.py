@@ -8,8 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+
+def check_choice(caller: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """A ValueError that names what is allowed."""
+    if value not in allowed:
+        raise ValueError(f"{caller}: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}.")
 
 
 def full_precision(values: Tensor) -> Tensor:
@@ -37,9 +44,24 @@ def old_fraction(steps: Int[Tensor, "C"], dtype: torch.dtype) -> Float[Tensor, "
     return old_columns(steps).sum() / seen_columns(steps).sum().to(dtype)
 
 
-def only(columns: Bool[Tensor, "C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+def new_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
+    """Columns of the current step."""
+    return steps == steps.amax()
+
+
+def only(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
     """The logits with every other column at -inf: it takes part in no softmax."""
     return logits.masked_fill(~columns, float("-inf"))
+
+
+def log_probabilities(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
+    """log softmax over the columns given; 0 in the others, which then add nothing to a sum of p log q. All 0 where no column is given."""
+    return full_precision(only(columns, logits)).log_softmax(1).where(columns, 0.0)
+
+
+def cross_entropy_over(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+    """CE(z_i, y_i; A) of each sample."""
+    return F.cross_entropy(full_precision(only(columns, logits)), targets, reduction="none")
 
 
 def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
