@@ -1,0 +1,186 @@
+"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen prefix, adapters, weights, stages.
+
+`b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), then the patches of an h × w grid.
+"""
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import torch
+from avalanche.models import DynamicModule
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
+from avalanche_hfc.models.backbone import Size, build_backbone
+from avalanche_hfc.models.features import stage_ends, token_map
+from avalanche_hfc.models.weights import LoadReport, load_weights
+
+Weights = str | PathLike[str] | None
+
+
+class _BlocksOfViT(DynamicModule):
+    """`msa_blocks` blocks of a timm ViT and its last norm. What follows them is the subclass's, which ends by `_take(weights)`."""
+
+    def __init__(
+        self,
+        backbone: str,
+        *,
+        image_size: Size,
+        patch_size: Size,
+        msa_blocks: int | None,
+        tsa_blocks: int,
+        adapter_dim: int,
+        frozen_blocks: int,
+        weights: Weights,
+        backbone_options: Mapping[str, Any] | None,
+    ):
+        super().__init__()
+        self._check_not_negative(adapter_dim=adapter_dim, frozen_blocks=frozen_blocks)
+        vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=False)
+        self.msa_blocks = self._num_kept(msa_blocks, len(vit.blocks), tsa_blocks, frozen_blocks)
+        self._check_backbone(vit)
+        if weights == "timm":  # fetched only now that everything has been checked
+            vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=True)
+        self.backbone_name = backbone
+        self.pretrained_tag: str | None = vit.pretrained_cfg.get("tag") or None
+        self.frozen_blocks = frozen_blocks
+        self.embed_dim: int = vit.embed_dim
+        self.num_heads: int = vit.blocks[0].attn.num_heads
+        vit.blocks = vit.blocks[: self.msa_blocks]
+        if adapter_dim:
+            vit.blocks = nn.Sequential(*(AdaptedBlock(block, self.embed_dim, adapter_dim) for block in vit.blocks))
+        self.backbone = vit
+        self.shares_prefix = frozen_blocks > 0 and not adapter_dim
+        self.load_report: LoadReport | None = None
+        self._freeze()
+
+    def _take(self, weights: Weights) -> None:
+        """Read a weights file, now that every part is there; set the modes."""
+        if weights not in (None, "timm"):
+            self.load_report = load_weights(self, weights)
+        self.train()
+
+    def _check_backbone(self, vit: nn.Module) -> None:
+        """Refuse a backbone that lacks what the subclass needs."""
+
+    def _check_not_negative(self, **numbers: float | int) -> None:
+        for name, number in numbers.items():
+            if number < 0:
+                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, got {number}.")
+
+    def _num_kept(self, msa_blocks: int | None, depth: int, tsa_blocks: int, frozen_blocks: int) -> int:
+        """l_m, the number of backbone blocks in use."""
+        own = type(self).__name__
+        kept = depth - tsa_blocks if msa_blocks is None else msa_blocks
+        if not 1 <= kept <= depth:
+            asked = f"msa_blocks={msa_blocks}" if msa_blocks is not None else f"tsa_blocks={tsa_blocks}, which leaves {kept}"
+            raise ValueError(f"{own}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; got {asked}.")
+        if frozen_blocks > kept:
+            raise ValueError(f"{own}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}.")
+        return kept
+
+    def _freeze(self) -> None:
+        if self.frozen_blocks:
+            for parameter in self._embedding_parameters():
+                parameter.requires_grad_(False)
+            for block in self.backbone.blocks[: self.frozen_blocks]:
+                block.requires_grad_(False)
+                for part in block.modules():
+                    if isinstance(part, Adapter):
+                        part.requires_grad_(True)
+
+    def _embedding_parameters(self) -> list[nn.Parameter]:
+        """Everything in front of the first block."""
+        behind = ("blocks.", "norm.")
+        return [parameter for name, parameter in self.backbone.named_parameters() if not name.startswith(behind)]
+
+    def train(self, mode: bool = True) -> "_BlocksOfViT":
+        """A frozen prefix without adapters stays in eval mode: it is one function, whoever asks."""
+        super().train(mode)
+        if self.shares_prefix:
+            vit = self.backbone
+            for module in (vit.patch_embed, vit.pos_drop, vit.norm_pre, *vit.blocks[: self.frozen_blocks]):
+                module.eval()
+        return self
+
+    def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
+        """Tokens after the frozen blocks, without gradient; a teacher of the same origin may share them. None where nothing can be shared.
+
+        That is so without frozen blocks, and with adapters, which train inside them. `embed` takes either.
+        """
+        return self._prefix(x, {}) if self.shares_prefix else None
+
+    def tokens(self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None) -> Float[Tensor, "b T D"]:
+        """Z of the last MSA block, normalised. `prefix` is what `prefix(x)` gave; x is then unread."""
+        return self._tokens(x, prefix, {})
+
+    def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
+        """Z (b, T, D) and the four maps (b, D, h, w) of one forward."""
+        ends = stage_ends(self.msa_blocks)
+        kept: dict[int, Tensor | None] = dict.fromkeys(ends)
+        tokens = self._tokens(x, None, kept)
+        grid = self.backbone.patch_embed.dynamic_feat_size((x.shape[-2], x.shape[-1]))
+        return tokens, [token_map(kept[end], self.backbone.num_prefix_tokens, grid) for end in ends]  # type: ignore[arg-type]
+
+    def _tokens(self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]) -> Float[Tensor, "b T D"]:
+        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with."""
+        if prefix is not None and not self.shares_prefix:
+            raise ValueError("embed: a prefix was given, but this model has no frozen blocks without adapters to take it from.")
+        if self.shares_prefix:
+            tokens = self._through(self._prefix(x, kept) if prefix is None else prefix, self.frozen_blocks, self.msa_blocks, kept)
+        else:
+            tokens = self._through(self._patches(x), 0, self.msa_blocks, kept)
+        return self.backbone.norm(tokens)
+
+    @torch.no_grad()
+    def _prefix(self, x: Tensor, kept: dict[int, Tensor | None]) -> Tensor:
+        return self._through(self._patches(x), 0, self.frozen_blocks, kept)
+
+    def _patches(self, x: Tensor) -> Tensor:
+        """Patches with positions and prefix tokens, (b, T, D)."""
+        vit = self.backbone
+        return vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
+
+    def _through(self, tokens: Tensor, start: int, stop: int, kept: dict[int, Tensor | None]) -> Tensor:
+        for index in range(start, stop):
+            tokens = self.backbone.blocks[index](tokens)
+            if index + 1 in kept:
+                kept[index + 1] = tokens
+        return tokens
+
+
+class ViTEncoder(_BlocksOfViT):
+    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel. Arguments as TSAViT's."""
+
+    def __init__(
+        self,
+        backbone: str = "vit_base_patch16_224.mae",
+        *,
+        image_size: Size = None,
+        patch_size: Size = None,
+        msa_blocks: int | None = None,
+        adapter_dim: int = 0,
+        frozen_blocks: int = 0,
+        weights: Weights = None,
+        backbone_options: Mapping[str, Any] | None = None,
+    ):
+        super().__init__(
+            backbone,
+            image_size=image_size,
+            patch_size=patch_size,
+            msa_blocks=msa_blocks,
+            tsa_blocks=0,
+            adapter_dim=adapter_dim,
+            frozen_blocks=frozen_blocks,
+            weights=weights,
+            backbone_options=backbone_options,
+        )
+        self._take(weights)
+
+    def set_trainable(self, trainable: bool) -> None:
+        """False: nothing trains. True: everything but the frozen blocks."""
+        self.requires_grad_(trainable)
+        if trainable:
+            self._freeze()

@@ -1,0 +1,59 @@
+"""What every backbone offers: embedding, logits, and the maps that a method may distil.
+
+`b` images, `D` = embed_dim, `C` columns.
+"""
+
+from typing import Any, NamedTuple
+
+from avalanche.models import DynamicModule
+from jaxtyping import Float
+from torch import Tensor
+
+NUM_STAGES = 4
+
+
+class Features(NamedTuple):
+    """What a method may distil, from one forward."""
+
+    embedding: Float[Tensor, "b D"]  # input of the head
+    stages: list[Tensor]  # four maps (b, channels, h, w). ViT: patch tokens after a quarter, half, three quarters, all of the blocks
+    tokens: Float[Tensor, "b T D"] | None  # of the last block, prefix tokens first, normalised if the encoder has a last norm; CNN: None
+
+
+class EmbeddingModel(DynamicModule):
+    """`forward` is `classify(embed(x))`. `head` grows with the classes: GrowingLinear, or what is assigned to it, as CosineHead."""
+
+    embed_dim: int
+    head: Any
+    shares_prefix = False  # whether a part in front is frozen, and `prefix` may be shared with a teacher
+
+    def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
+        """What a teacher of the same origin may share; None where nothing can be shared."""
+        return None
+
+    def embed(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
+        """The input of the head."""
+        raise NotImplementedError
+
+    def features(self, x: Float[Tensor, "b c height width"]) -> Features:
+        raise NotImplementedError
+
+    def get_features(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
+        """`embed` under Avalanche's name."""
+        return self.embed(x)
+
+    def classify(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        return self.head(embedding)
+
+    def forward(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b C"]:
+        return self.classify(self.embed(x))
+
+
+def stage_ends(num_blocks: int) -> list[int]:
+    """The block, counted from 1, that ends stage k = 1…4: round(k · num_blocks / 4), at least the first."""
+    return [max(1, round(quarter * num_blocks / NUM_STAGES)) for quarter in range(1, NUM_STAGES + 1)]
+
+
+def token_map(tokens: Float[Tensor, "b T D"], num_prefix: int, grid: tuple[int, int]) -> Float[Tensor, "b D h w"]:
+    """Patch tokens as a map, without the prefix tokens."""
+    return tokens[:, num_prefix:].transpose(1, 2).unflatten(2, grid)

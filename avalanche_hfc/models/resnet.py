@@ -1,0 +1,159 @@
+"""ResNet-32 for CIFAR and ResNet-18, made of timm's BasicBlock, with the ReLUs after residual sums as options.
+
+`b` images, `D` = embed_dim. A stage is a residual sum before its ReLU, whatever the options: the map that PODNet and AFC distil.
+"""
+
+from os import PathLike
+
+import timm
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from timm.models.resnet import BasicBlock
+from torch import Tensor, nn
+
+from avalanche_hfc.models.features import EmbeddingModel, Features
+from avalanche_hfc.models.heads import GrowingLinear
+from avalanche_hfc.models.weights import LoadReport, load_weights
+
+STEMS = ("7x7", "3x3")
+BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the classifier
+
+
+class _ResNet(EmbeddingModel):
+    """Stem, residual blocks, mean over the map, `head`.
+
+    `last_relu` is the ReLU after the last residual sum, in front of the pooling; `block_relu` the one after every other sum.
+    """
+
+    def __init__(self, embed_dim: int, *, last_relu: bool, block_relu: bool):
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.last_relu = last_relu
+        self.block_relu = block_relu
+
+    def _stem(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _blocks(self) -> list[nn.Module]:
+        raise NotImplementedError
+
+    def _stage_ends(self) -> tuple[int, int, int, int]:
+        """The blocks, counted from 1, whose sums are the stages."""
+        raise NotImplementedError
+
+    def _sums(self, x: Tensor) -> list[Tensor]:
+        """The residual sum of every block, before any ReLU."""
+        sums = [self._stem(x)]
+        for number, block in enumerate(self._blocks()):
+            sums.append(block(F.relu(sums[-1]) if number > 0 and self.block_relu else sums[-1]))
+        return sums[1:]
+
+    def _pool(self, last: Float[Tensor, "b D h w"]) -> Float[Tensor, "b D"]:
+        return (F.relu(last) if self.last_relu else last).mean((2, 3))
+
+    def embed(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
+        """The mean of the last map, the input of the head."""
+        return self._pool(self._sums(x)[-1])
+
+    def features(self, x: Float[Tensor, "b c height width"]) -> Features:
+        sums = self._sums(x)
+        return Features(self._pool(sums[-1]), [sums[end - 1] for end in self._stage_ends()], None)
+
+
+class ResNet32(_ResNet):
+    """The CIFAR ResNet of 32 layers, D = 64, 0.46 M parameters. iCaRL: `last_relu=False`; PODNet, AFC: `block_relu=False` as well.
+
+    Stages: the ends of the first two widths, the last but one block, and the last: 16×32², 32×16², 64×8², 64×8² at 32 px.
+    Where the width doubles, the shortcut takes every second pixel and fills up with zero channels. `zero_residual` starts the last norm
+    of each block at 0, so that the block is first its shortcut (PODNet).
+    """
+
+    def __init__(self, *, last_relu: bool = True, block_relu: bool = True, zero_residual: bool = False, in_channels: int = 3):
+        super().__init__(64, last_relu=last_relu, block_relu=block_relu)
+        self.stem = nn.Sequential(nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        blocks, width_before = [], 16
+        for width in (16, 32, 64):
+            for _ in range(BLOCKS_PER_STAGE):
+                halves = width != width_before
+                block = BasicBlock(width_before, width, stride=2 if halves else 1, downsample=_HalfSize() if halves else None)
+                block.act2 = nn.Identity()  # ours to apply: the sum itself is a stage
+                blocks.append(block)
+                width_before = width
+        self.blocks = nn.ModuleList(blocks)
+        self._initialise(zero_residual)
+        self.head = GrowingLinear(self.embed_dim)
+
+    def _initialise(self, zero_residual: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, BasicBlock) and zero_residual:
+                module.zero_init_last()
+
+    def _stem(self, x: Tensor) -> Tensor:
+        return self.stem(x)
+
+    def _blocks(self) -> list[nn.Module]:
+        return [*self.blocks]
+
+    def _stage_ends(self) -> tuple[int, int, int, int]:
+        last = len(self.blocks)
+        return BLOCKS_PER_STAGE, 2 * BLOCKS_PER_STAGE, last - 1, last
+
+
+class _HalfSize(nn.Module):
+    """Every second pixel, twice the channels, the new ones 0."""
+
+    def forward(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b d h w"]:
+        return F.pad(x[..., ::2, ::2], (0, 0, 0, 0, 0, x.shape[1]))
+
+
+class ResNet18(_ResNet):
+    """timm's resnet18, D = 512, 11.2 M parameters; the stages are its four layers.
+
+    `stem` is "7x7" with stride 2 (ImageNet) or "3x3" with stride 1. `max_pool` behind it halves the map once more; None: with 7x7 only.
+    PODNet on ImageNet: `stem="3x3", max_pool=True, last_relu=False, block_relu=False, zero_residual=True`.
+    `weights` is None (random), "timm" (fetch; 7x7 only) or a path (`load_weights`; the report is kept as `load_report`).
+    """
+
+    def __init__(
+        self,
+        *,
+        stem: str = "7x7",
+        max_pool: bool | None = None,
+        last_relu: bool = True,
+        block_relu: bool = True,
+        zero_residual: bool = False,
+        in_channels: int = 3,
+        weights: str | PathLike[str] | None = None,
+    ):
+        if stem not in STEMS:
+            raise ValueError(f"ResNet18: stem must be one of {', '.join(STEMS)}, got {stem!r}.")
+        if weights == "timm" and stem != "7x7":
+            raise ValueError(f"ResNet18: timm's weights have the stem 7x7, got stem={stem!r}.")
+        super().__init__(512, last_relu=last_relu, block_relu=block_relu)
+        net = timm.create_model(
+            "resnet18", pretrained=weights == "timm", num_classes=0, in_chans=in_channels, zero_init_last=zero_residual
+        )
+        if stem == "3x3":
+            net.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
+            nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+        if not (stem == "7x7" if max_pool is None else max_pool):
+            net.maxpool = nn.Identity()
+        self.backbone = net
+        for block in self._blocks():
+            block.act2 = nn.Identity()
+        self.head = GrowingLinear(self.embed_dim)
+        self.load_report: LoadReport | None = None if weights in (None, "timm") else load_weights(self, weights)
+
+    def _stem(self, x: Tensor) -> Tensor:
+        net = self.backbone
+        return net.maxpool(torch.relu(net.bn1(net.conv1(x))))
+
+    def _blocks(self) -> list[nn.Module]:
+        net = self.backbone
+        return [*net.layer1, *net.layer2, *net.layer3, *net.layer4]
+
+    def _stage_ends(self) -> tuple[int, int, int, int]:
+        return 2, 4, 6, 8
