@@ -37,4 +37,4 @@ def add_importance(gradients: Maps, sums: Importance | None = None) -> list[Tens
 
 def normalised_importance(sums: Importance) -> list[Tensor]:
     """I_c over its mean over channels; 1 everywhere in a map whose sums are all 0."""
-    return [torch.where(i.mean() > 0, i / i.mean(), 1.0) for i in sums]
+    return [torch.where(i.any(), i / i.mean(), 1.0) for i in sums]

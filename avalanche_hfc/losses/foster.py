@@ -16,7 +16,7 @@ def class_weights(counts: Int[Tensor, "C"] | Float[Tensor, "C"], steps: Int[Tens
     if not 0 <= beta < 1:
         raise ValueError(f"class_weights: beta must be in [0, 1), got {beta}.")
     seen = seen_columns(steps)
-    weights = (1 - beta) / (1 - beta ** full_precision(counts).clamp(min=1))
+    weights = 1 / (1 - beta ** counts.clamp(min=1))  # 1-β goes with the scale
     return (weights * seen.sum() / weights.where(seen, 0.0).sum()).where(seen, 1.0)
 
 
@@ -25,14 +25,14 @@ def divided_cross_entropy(
 ) -> Float[Tensor, "b"]:
     """CE(z_i/w, y_i; S) of each sample, column-wise division. Inference uses z, not z/w."""
     with outside_autocast(logits):
-        return cross_entropy_over(seen_columns(steps), full_precision(logits) / weights, targets)
+        return cross_entropy_over(seen_columns(steps), logits / weights, targets)
 
 
 def divided_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
     """|Γ_i| = 1 - softmax_S(z_i/w)_y, with respect to z/w. In [0, 1], detached."""
-    return target_gradient(only(seen_columns(steps), full_precision(logits) / weights), targets)
+    return target_gradient(only(seen_columns(steps), logits / weights), targets)
 
 
 def compression_targets(

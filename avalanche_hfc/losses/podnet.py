@@ -20,7 +20,7 @@ def pod_spatial(maps: Maps, teacher_maps: Maps) -> Float[Tensor, ""]:
     """POD-spatial: mean over maps and samples of ‖v̂ - v̂°‖₂, v the sums of A² over the width and over the height, of unit length."""
     pairs = squared_pairs(maps, teacher_maps, "pod_spatial")
     with outside_autocast(maps[0]):
-        return torch.stack([unit_distance(pooled(a), pooled(b)).mean() for a, b in pairs]).mean()
+        return torch.stack([unit_distance(pooled(a), pooled(b)) for a, b in pairs]).mean()
 
 
 def pooled(squares: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
@@ -57,7 +57,7 @@ def nca(
     check_choice("nca", "form", form, ("code", "paper"))
     with outside_autocast(logits):
         logits, column = full_precision(only(seen_columns(steps), logits)), targets[:, None]
-        target = logits.gather(1, column)[:, 0]
+        target = logits.gather(1, column).squeeze(1)
         if form == "code":
             highest = logits.amax(1)  # takes the target's place
             replaced = logits.scatter(1, column, highest[:, None])
@@ -80,10 +80,10 @@ def nca_gradient(
     the code's on every sample that is right and still tells wrong ones apart.
     """
     check_choice("nca_gradient", "form", form, ("softmax", "code", "paper"))
-    logits = full_precision(only(seen_columns(steps), logits.detach()))
     if form == "paper":
-        return nca(logits, targets, steps, form="paper", margin=margin, scale=scale).sign().detach()
+        return nca(logits, targets, steps, form="paper", margin=margin, scale=scale).detach().sign()
+    logits = only(seen_columns(steps), logits)
     gradient = target_gradient(logits, targets)
     if form == "softmax":
         return gradient
-    return gradient.where(logits.gather(1, targets[:, None])[:, 0] == logits.amax(1), 1.0)
+    return gradient.where(logits.gather(1, targets[:, None]).squeeze(1) == logits.amax(1), 1.0)

@@ -73,7 +73,7 @@ def divergence_binary_cross_entropy(logits: Float[Tensor, "b D"], targets: Int[T
 
 def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """|Γ_i| = 1 - σ(z_iy) of the BCE with one-hot labels, before its 1/K. In [0, 1], detached."""
-    return (-full_precision(logits.detach()).gather(1, targets[:, None])[:, 0]).sigmoid()
+    return (-full_precision(logits.detach()).gather(1, targets[:, None]).squeeze(1)).sigmoid()
 
 
 def sigmoid_relation_distillation(

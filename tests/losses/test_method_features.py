@@ -5,6 +5,7 @@ import inspect
 import method_loops as by_hand
 import pytest
 import torch
+from test_loss_precision import SeesAutocast
 from torch._subclasses.fake_tensor import FakeTensorMode
 from watches import RefusesHostReads
 
@@ -33,11 +34,12 @@ def draw_importance(dtype=torch.float64):
     return [draw(shape[1], seed=7, dtype=dtype).abs() for shape in SHAPES]
 
 
+IMPORTANCE = {dtype: draw_importance(dtype) for dtype in (torch.float32, torch.float64)}
 TARGETS, STEPS = torch.tensor([4, 0, 2, 4, 0, 1]), torch.tensor([0, 2, 1, -1, 2])  # three old samples, three new
 LOSSES = {  # of (what the student gives, what the teacher gives)
     "pod_spatial": pod_spatial,
     "pod_flat": lambda f, t: pod_flat(f[0], t[0]),
-    "disc": lambda f, t: importance_distillation(f, t, draw_importance(torch.promote_types(f[0].dtype, torch.float32))),
+    "disc": lambda f, t: importance_distillation(f, t, IMPORTANCE[torch.promote_types(f[0].dtype, torch.float32)]),
     "csc": lambda f, t: cross_space_clustering(f[0], t[0], TARGETS),
     "ct": lambda f, t: controlled_transfer(f[0], t[0], TARGETS, STEPS),
     "ct, rows": lambda f, t: controlled_transfer(f[0], t[0], TARGETS, STEPS, reduction="rows"),
@@ -114,6 +116,16 @@ def test_transfer_between_sides_one_of_which_is_empty_or_single_is_0_without_gra
     assert value == 0 and not features.grad.any()
 
 
+@pytest.mark.parametrize("targets", [[4, 0, 2, 0], [4, 1, 4, 0, 2]], ids=["one new sample", "more new than old"])
+@pytest.mark.parametrize("reduction", ["elements", "rows"])
+def test_transfer_is_its_definition_with_sides_of_unequal_size(targets, reduction):
+    features, teacher = draw(len(targets), 5), draw(len(targets), 5, seed=1)
+    expected = by_hand.controlled_transfer(features.tolist(), teacher.tolist(), targets, STEPS.tolist(), 2.0, reduction)
+    assert controlled_transfer(features, teacher, torch.tensor(targets), STEPS, reduction=reduction).item() == pytest.approx(
+        expected, rel=1e-10
+    )
+
+
 def test_transfer_is_0_in_the_first_step():
     assert controlled_transfer(draw(4, 5), draw(4, 5, seed=1), torch.tensor([0, 1, 2, 0]), torch.tensor([1, 1, 1])) == 0
 
@@ -148,8 +160,9 @@ def test_small_numbers_give_float32_as_exact_as_float64_also_inside_autocast(nam
     exact = LOSSES[name]([a.double() for a in student], [a.double() for a in teacher])
     value, gradients = value_and_gradients(name, student, teacher)
     leaves = [a.clone().requires_grad_() for a in student]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16), SeesAutocast() as watch:
         inside = LOSSES[name](leaves, teacher)
+        assert not watch.inside
     inside.backward()
     assert value.dtype == torch.float32 and torch.equal(value, inside)
     assert all(torch.equal(a, b.grad) for a, b in zip(gradients, leaves, strict=True))
@@ -212,11 +225,14 @@ def test_importance_accumulates_no_graph_in_at_least_float32_and_leaves_the_sums
     sums = [torch.ones(2)]
     (found,) = add_importance(gradients, sums)
     assert found.dtype == torch.float32 and not found.requires_grad and sums[0].tolist() == [1, 1]
+    torch.testing.assert_close(add_importance(gradients)[0], gradients[0].detach().double().square().sum((0, 2, 3)).float())
+    with pytest.raises(ValueError, match="zip"):
+        add_importance(gradients, [*sums, torch.ones(3)])
 
 
 def test_normalised_importance_has_mean_1_and_is_1_where_nothing_mattered():
-    first, second = normalised_importance([torch.tensor([1.0, 3.0]), torch.zeros(3)])
-    assert first.tolist() == [0.5, 1.5] and second.tolist() == [1, 1, 1]
+    first, second, third = normalised_importance([torch.tensor([1.0, 3.0]), torch.zeros(3), torch.tensor([0.0, 2.0]) ** 20 / 2**60])
+    assert first.tolist() == [0.5, 1.5] and second.tolist() == [1, 1, 1] and third.tolist() == [0, 2]
 
 
 def test_the_importance_carries_no_gradient():

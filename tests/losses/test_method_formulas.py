@@ -150,6 +150,15 @@ def test_nca_gradient_is_what_autograd_finds_at_the_target(batch):
     close(nca_gradient(logits, targets, steps), [1 - softmax(row, seen)[k] for row, k in rows(z, y)])
 
 
+@pytest.mark.parametrize(
+    ("lead", "options", "active"),
+    [(0.59, {}, 1), (0.61, {}, 0), (1.19, {"scale": 2.0}, 1), (1.21, {"scale": 2.0}, 0), (0.89, {"margin": 0.9}, 1)],
+)
+def test_the_hinge_of_nca_ends_where_the_lead_is_the_scaled_margin(lead, options, active):
+    batch = double([lead, 0.0]), torch.tensor([0]), torch.tensor([0, 0])
+    assert nca_gradient(*batch, form="paper", **options) == active == (nca(*batch, form="paper", **options) > 0)
+
+
 def test_a_learned_scale_of_nca_gets_the_margins_gradient():
     scale = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     nca(Z[:1], Y[:1], STEPS, form="paper", margin=0.3, scale=scale).sum().backward()

@@ -263,6 +263,18 @@ def test_the_work_of_a_method_does_not_depend_on_samples_classes_or_steps(name):
     assert len(counts) == 1
 
 
+def test_autocast_reaches_no_operation_of_foster_and_small_logits_are_taken_at_their_exact_value():
+    logits, targets, _, steps = drawn(torch.bfloat16)
+    weights, teacher = weights_like(steps, logits) * 1.1, logits.flip(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16), SeesAutocast() as watch:
+        found = L.divided_cross_entropy(logits, targets, steps, weights), L.compression(logits, teacher, steps, weights, temperature=3.0)
+        assert not watch.inside
+    exact = logits.float(), teacher.float()
+    assert torch.equal(found[0], L.divided_cross_entropy(exact[0], targets, steps, weights))
+    assert torch.equal(found[1], L.compression(*exact, steps, weights, temperature=3.0))
+    assert torch.equal(L.divided_gradient(logits, targets, steps, weights), L.divided_gradient(exact[0], targets, steps, weights))
+
+
 def test_the_divergence_head_is_exact_and_blind_to_autocast():
     logits, targets, steps = torch.randn(12, 4), drawn()[1], drawn()[3]
     steps = torch.where(steps == steps.max(), steps, steps.clamp(max=1))
