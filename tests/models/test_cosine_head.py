@@ -110,6 +110,10 @@ def test_evaluation_pads_and_growth_waits_for_training():
     head.adaptation(SimpleNamespace(classes_in_this_experience=[12]))
     assert torch.equal(torch.random.get_rng_state(), state) and head.out_features == 8
     assert head(inputs()).shape == (4, 13) and (head(inputs())[:, 8:] == -1000).all()
+    assert head.eval()(inputs()).shape == (4, 13), "the evaluation is still going on"
+    twin = copy.deepcopy(head)
+    twin.training = True  # the mode set without a call, as some hosts do
+    assert twin(inputs()).shape == (4, 8) and twin.eval()(inputs()).shape == (4, 8)
     assert head.train()(inputs()).shape == (4, 8)
     head.adaptation(SimpleNamespace(classes_in_this_experience=[12]))
     assert head(inputs()).shape == (4, 13) and head.new_ids.tolist() == [12]
