@@ -46,17 +46,17 @@ def separated_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], 
 
 
 def step_log_probabilities(logits: Float[Tensor, "b C"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b C"]:
-    """log softmax of each column over the columns of its own step; 0 in unseen ones.
+    """log softmax of each column over the columns of its own step. Unseen ones are a uniform block: the same whatever the logits.
 
     A step may be any number, so a column's place among the sorted steps is the index of its group.
     """
-    seen = seen_columns(steps)
-    values = full_precision(logits).where(seen, 0.0)
+    values = full_precision(logits).where(seen_columns(steps), 0.0)
     group = torch.searchsorted(steps.sort().values, steps).expand_as(values)
-    highest = values.detach().scatter_reduce(1, group, values.detach(), "amax", include_self=False).gather(1, group)
+    fixed = values.detach()
+    highest = fixed.scatter_reduce(1, group, fixed, "amax", include_self=False).gather(1, group)
     shifted = values - highest
     totals = torch.zeros_like(shifted).scatter_add(1, group, shifted.exp()).gather(1, group)
-    return (shifted - totals.log()).where(seen, 0.0)
+    return shifted - totals.log()
 
 
 def only_old_steps(steps: Int[Tensor, "C"]) -> Int[Tensor, "C"]:
@@ -94,8 +94,7 @@ def separated_relation_distillation(
     with outside_autocast(logits):
         predictions = step_log_probabilities(logits, steps)
         teacher = checked_teacher(teacher_logits, len(steps), "separated_relation_distillation").to(predictions.dtype)
-        known = only_old_steps(steps)[: teacher.shape[1]]
-        teacher = widen(step_log_probabilities(teacher, known).exp(), len(steps))
+        teacher = widen(step_log_probabilities(teacher, steps[: teacher.shape[1]]).exp(), len(steps))
         relation = torch.where(old_columns(steps), teacher, one_hot(targets, teacher))
         classes = ClassGroups.of(targets, predictions)
         if weights is None:

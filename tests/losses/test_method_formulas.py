@@ -31,7 +31,6 @@ from avalanche_hfc.losses import (
     separated_relation_distillation,
     sigmoid_gradient,
     sigmoid_relation_distillation,
-    step_factor,
     weights_from_gradient,
 )
 
@@ -253,6 +252,18 @@ def test_ssil_sends_no_gradient_between_the_blocks():
         torch.testing.assert_close(leaf.grad[:, steps == step].sum(1), torch.zeros(12, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["separated_distillation", "separated_relation_distillation"])
+def test_the_level_of_a_step_does_not_matter_to_a_separated_softmax(name):
+    """Steps far apart: a shift by another step's maximum would leave a sum of 0."""
+    steps, targets = torch.tensor([2, 1, 1, 0, 0, 2]), torch.tensor([0, 1, 3, 5])
+    logits, teacher = torch.linspace(-1, 1, 24).reshape(4, 6).sin(), torch.linspace(2, 3, 24).reshape(4, 6).cos()
+    batch = (targets,) if "relation" in name else ()
+    loss = globals()[name]
+    expected = loss(logits, *batch, teacher, steps)
+    for level in (double(-2000, 0, 4000), double(4000, -2000, 0)):
+        torch.testing.assert_close(loss(logits + level[steps], *batch, teacher - level[steps], steps).float(), expected)
+
+
 def test_ssil_never_learns_the_only_class_of_a_step():
     steps, targets = torch.tensor([0, 0, 1]), torch.tensor([2, 2, 0])
     logits = double([1.0, 2, 3], [0, 0, -5], [1, 0, 2]).requires_grad_()
@@ -261,12 +272,6 @@ def test_ssil_never_learns_the_only_class_of_a_step():
     gradient = separated_gradient(logits, targets, steps)
     assert loss[:2].tolist() == [0, 0] == gradient[:2].tolist() and not logits.grad[:2].any()
     assert weights_from_gradient(gradient, targets, steps).tolist() == [1, 1, 1]
-
-
-def test_the_step_factor_is_the_root_of_seen_over_new():
-    assert step_factor(torch.tensor([0, 0, -1, 3, 3, 5, -1, 0, 0, 0])).item() == pytest.approx(math.sqrt(8))
-    assert step_factor(torch.tensor([2, -1, 2])) == 1 and step_factor(torch.tensor([0, 1])).dtype == torch.float32
-    assert step_factor(torch.tensor([0, 1, 1]), torch.float64).dtype == torch.float64
 
 
 CHOICES = {

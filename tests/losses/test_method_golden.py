@@ -1,5 +1,8 @@
 """The losses of the compared methods: numbers worked out apart from the code, for one sample of a new class and one of an old."""
 
+import math
+
+import pytest
 import torch
 
 from avalanche_hfc.losses import (
@@ -16,6 +19,7 @@ from avalanche_hfc.losses import (
     separated_distillation,
     separated_gradient,
     sigmoid_gradient,
+    step_factor,
     target_gradient,
 )
 
@@ -66,3 +70,9 @@ def test_golden_class_weights_of_foster():
     golden(class_weights(counts, steps, beta=0.94)[[0, -1]], 1.02631, 0.76323)
     weights = class_weights(torch.tensor([200] * 10 + [500] * 10), torch.tensor([0] * 10 + [1] * 10), beta=0.98)
     assert [round(v, 2) for v in weights[[0, -1]].tolist()] == [1.01, 0.99]
+
+
+def test_the_step_factor_is_the_root_of_seen_over_new():
+    assert step_factor(torch.tensor([0, 0, -1, 3, 3, 5, -1, 0, 0, 0])).item() == pytest.approx(math.sqrt(8))
+    assert step_factor(torch.tensor([2, -1, 2])) == 1 and step_factor(torch.tensor([0, 1])).dtype == torch.float32
+    assert step_factor(torch.tensor([0, 1, 1]), torch.float64).dtype == torch.float64
