@@ -3,7 +3,6 @@
 CPU time of one thread, medians over repeats, the compared works in turns. A missed target stays in the table, with its cause.
 """
 
-import csv
 import platform
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 from avalanche_hfc.runs.quiet import quiet_host
+from avalanche_hfc.runs.rows import RowFile
 
 RESULTS = Path(__file__).parent / "results" / "bench.csv"
 COLUMNS = ("row", "compared_with", "ours", "reference", "unit", "ratio", "target", "met", "cause", "machine")
 CAUSES: dict[tuple[str, str], str] = {}
+
+
+def fresh(path: Path) -> Path:
+    """Rows of a run that is going on stand beside the last finished table until they are complete."""
+    path.unlink(missing_ok=True)
+    return path
 
 
 def machine() -> str:
@@ -37,7 +43,7 @@ def main() -> None:
     quiet_host()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    found = []
+    file = RowFile(fresh(RESULTS.with_suffix(".part")), COLUMNS)
     for row in all_rows():
         cause = "" if row.met else CAUSES.get((row.name, row.compared_with), "not examined")
         print(
@@ -45,11 +51,9 @@ def main() -> None:
             flush=True,
         )
         numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")
-        found.append((row.name, row.compared_with, *numbers, row.target, row.met, cause, machine()))
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(found)
+        values = (row.name, row.compared_with, *numbers, row.target, row.met, cause, machine())
+        file.append(dict(zip(COLUMNS, values, strict=True)))
+    file.path.replace(RESULTS)
 
 
 if __name__ == "__main__":

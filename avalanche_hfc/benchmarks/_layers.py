@@ -10,14 +10,14 @@ from avalanche.benchmarks.utils.flat_data import FlatData, LazyIndices, LazyRang
 from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups, EmptyTransformGroups, TransformGroups
 from avalanche.benchmarks.utils.transforms import MultiParamCompose, MultiParamTransform, TupleTransform
 
-Steps = tuple[tuple[int, Callable], ...]  # (place in the sample, transform), in the order of application
+Transforms = tuple[tuple[int, Callable], ...]  # (place in the sample, transform), in the order of application
 
 
 class NotFlat(ValueError):
     """The data set has a layer that the flat view cannot reproduce."""
 
 
-def walk(node: Any, where: np.ndarray, index: np.ndarray, group: str | None, outer: Steps) -> Iterator[tuple]:
+def walk(node: Any, where: np.ndarray, index: np.ndarray, group: str | None, outer: Transforms) -> Iterator[tuple]:
     """(positions, leaf, indices in it, transforms inner to outer) for every leaf that `index` reaches below `node`.
 
     `group` is the one chosen by the layer above; None where that layer passes none on and a node uses its own.
@@ -26,7 +26,7 @@ def walk(node: Any, where: np.ndarray, index: np.ndarray, group: str | None, out
         node = node.data
     if type(node) is _FlatDataWithTransform:
         group = node._transform_groups.current_group if group is None else group
-        outer = (*_steps(node._frozen_transform_groups, group), *_steps(node._transform_groups, group), *outer)
+        outer = (*_transforms(node._frozen_transform_groups, group), *_transforms(node._transform_groups, group), *outer)
     elif type(node) is FlatData:
         group = None
     elif isinstance(node, FlatData):
@@ -62,7 +62,7 @@ def _lookup(indices: Any, index: np.ndarray) -> np.ndarray:
         raise NotFlat(f"a subset of a subset: {error}.") from None
 
 
-def _steps(groups: TransformGroups | None, group: str) -> Steps:
+def _transforms(groups: TransformGroups | None, group: str) -> Transforms:
     if groups is None:
         return ()
     if type(groups) not in (TransformGroups, DefaultTransformGroups, EmptyTransformGroups):
@@ -73,14 +73,14 @@ def _steps(groups: TransformGroups | None, group: str) -> Steps:
         raise NotFlat(f"a layer has no transform group {group!r}.") from None
 
 
-def _split(transform: Any) -> Steps:
+def _split(transform: Any) -> Transforms:
     """A transform of the whole sample as transforms of its places."""
     if transform is None:
         return ()
     if not isinstance(transform, MultiParamTransform):
         return ((0, transform),)
     if type(transform) is TupleTransform:
-        return tuple((place, step) for place, step in enumerate(transform.transforms) if step is not None)
+        return tuple((place, inner) for place, inner in enumerate(transform.transforms) if inner is not None)
     if type(transform) is MultiParamCompose and all(type(part) is TupleTransform for part in transform.transforms):  # frozen groups
-        return tuple(step for part in transform.transforms for step in _split(part))
+        return tuple(inner for part in transform.transforms for inner in _split(part))
     raise NotFlat(f"{type(transform).__name__} acts on several parts of a sample at once.")

@@ -12,8 +12,8 @@ from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from numpy.random import RandomState
 
+from avalanche_hfc._names import lookup
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages, shortened
-from avalanche_hfc.benchmarks._names import lookup
 from avalanche_hfc.benchmarks.orders import class_order as order_by_name
 from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, TRANSFORMS, build_transforms
 
@@ -35,8 +35,8 @@ class Plan:
     paper_order: str | None = None      # the name behind class_order="paper"
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1:
-            raise ValueError(f"num_steps must be at least 1, got {self.num_steps}.")
+        if not isinstance(self.num_steps, int) or self.num_steps < 1:
+            raise ValueError(f"num_steps must be a whole number of at least 1, got {self.num_steps!r}.")
         if self.base_fraction not in (0, 0.5):
             raise ValueError(f"base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got {self.base_fraction}.")
         if self.image_size is not None and self.image_size < 1:
@@ -62,7 +62,10 @@ class Plan:
         if self.class_order is None:
             return RandomState(self.seed).permutation(num_classes).tolist()      # its own generator: no global one is touched
         given = self.named_order(self.class_order) if isinstance(self.class_order, str) else self.class_order
-        order = [index(class_id) for class_id in given]
+        try:
+            order = [index(class_id) for class_id in given]
+        except TypeError:
+            raise ValueError(f"class_order must be None, a name or a sequence of whole class ids, got {self.class_order!r}.") from None
         count = Counter(order)
         faults = {
             "missing": [class_id for class_id in range(num_classes) if class_id not in count],

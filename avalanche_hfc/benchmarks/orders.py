@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import RandomState
 from timm.data import ImageNetInfo
 
-from avalanche_hfc.benchmarks._names import lookup
+from avalanche_hfc._names import lookup
 
 # numpy's legacy RandomState is used throughout: its streams are frozen, those of Generator may change between versions.
 

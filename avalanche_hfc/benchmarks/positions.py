@@ -1,7 +1,7 @@
 """A flat view of an Avalanche data set: a batch of positions in, a collated batch out, without Avalanche's layers in between.
 
 The tree of subsets, concatenations and transform groups is resolved once. `n` positions, `b` of them in a batch. A *leaf* is a data set
-under Avalanche's layers; a *source* is a leaf and the transforms above it. Steps of one split share their source, exemplars included.
+under Avalanche's layers; a *source* is a leaf and the transforms above it. Transforms of one split share their source, exemplars included.
 """
 
 import random
@@ -18,7 +18,7 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from avalanche_hfc.benchmarks._layers import NotFlat, Steps, walk
+from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
 
 
 def collate(batch: list) -> list:
@@ -56,11 +56,11 @@ class PositionDataset(Dataset):
         self._index = np.empty(len(dataset), dtype=np.int64)  # (n,) index in its leaf
         keys: dict[tuple, int] = {}
         self.sources: list[_TensorSource | _SampleSource] = []
-        for where, leaf, index, steps in walk(dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()):
-            key = (id(leaf), tuple((place, id(step)) for place, step in steps))
+        for where, leaf, index, transforms in walk(dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()):
+            key = (id(leaf), tuple((place, id(transform)) for place, transform in transforms))
             if key not in keys:
                 keys[key] = len(keys)
-                self.sources.append(_make_source(leaf, steps, int(index[0])))
+                self.sources.append(_make_source(leaf, transforms, int(index[0])))
             self._source[where] = keys[key]
             self._index[where] = index
         self._attributes = [_attribute(attribute) for attribute in dataset._data_attributes.values() if attribute.use_in_getitem]
@@ -105,20 +105,20 @@ class PositionDataset(Dataset):
 class _TensorSource:
     """A TensorDataset with at most one column under transforms that must run sample by sample; the others are looked up at once."""
 
-    def __init__(self, columns: tuple[Tensor, ...], steps: Steps, leaf: Dataset, all_steps: Steps):
+    def __init__(self, columns: tuple[Tensor, ...], transforms: Transforms, leaf: Dataset, all_transforms: Transforms):
         self.columns = columns  # (leaf size, …) each, class mappings applied
-        self.steps = steps  # what is left to run
-        self.one = _SampleSource(leaf, all_steps).one
+        self.transforms = transforms  # what is left to run
+        self.one = _SampleSource(leaf, all_transforms).one
 
     def read(self, index: np.ndarray) -> list:
         chosen = torch.from_numpy(np.where(index < 0, index + len(self.columns[0]), index))
         batch: list = [column.index_select(0, chosen.to(column.device)) for column in self.columns]  # 2-3 times faster than column[chosen]
-        if self.steps:
-            place = self.steps[0][0]
+        if self.transforms:
+            place = self.transforms[0][0]
             values = []
             for value in batch[place].unbind():
-                for _, step in self.steps:
-                    value = step(value)
+                for _, transform in self.transforms:
+                    value = transform(value)
                 values.append(value)
             batch[place] = tuple(values)
         return batch
@@ -129,15 +129,15 @@ class _SampleSource:
 
     columns: tuple[Tensor, ...] = ()
 
-    def __init__(self, leaf: Any, steps: Steps, batched: bool = False):
+    def __init__(self, leaf: Any, transforms: Transforms, batched: bool = False):
         self.leaf = leaf
-        self.steps = steps
+        self.transforms = transforms
         self.batched = batched
 
     def one(self, index: int) -> list:
         sample = list(self.leaf[index])
-        for place, step in self.steps:
-            sample[place] = step(sample[place])
+        for place, transform in self.transforms:
+            sample[place] = transform(sample[place])
         return sample
 
     def read(self, index: np.ndarray) -> list:
@@ -146,12 +146,12 @@ class _SampleSource:
         samples = self.leaf.__getitems__(index.tolist())
         if len(samples) != len(index):
             raise ValueError(f"{type(self.leaf).__name__}.__getitems__ gave {len(samples)} samples for {len(index)} indices.")
-        if self.steps:
+        if self.transforms:
             samples = [list(sample) for sample in samples]
-            steps = self.steps
+            transforms = self.transforms
             for sample in samples:
-                for place, step in steps:
-                    sample[place] = step(sample[place])
+                for place, transform in transforms:
+                    sample[place] = transform(sample[place])
         return _transposed(samples)
 
 
@@ -168,23 +168,23 @@ def _check_dataset(dataset: Any) -> None:
         raise NotFlat("the data set is empty: there is no sample to see its form.")
 
 
-def _make_source(leaf: Any, steps: Steps, index: int) -> _TensorSource | _SampleSource:
+def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource | _SampleSource:
     sample = leaf[index]
-    _check_sample(leaf, sample, steps)
-    batched = hasattr(leaf, "__getitems__") and not (steps and isinstance(leaf, Subset)) and _reads_batches(leaf, index, len(sample))
+    _check_sample(leaf, sample, transforms)
+    batched = hasattr(leaf, "__getitems__") and not (transforms and isinstance(leaf, Subset)) and _reads_batches(leaf, index, len(sample))
     if type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(type(column) is Tensor for column in leaf.tensors):
-        columns = [_fold(leaf, place, [step for at, step in steps if at == place]) for place in range(len(leaf.tensors))]
+        columns = [_fold(leaf, place, [transform for at, transform in transforms if at == place]) for place in range(len(leaf.tensors))]
         left = {place for place, column in enumerate(columns) if column is None}
         if len(left) <= 1 and not (left == {1} and type(leaf) is _TensorClassificationDataset):
             tensors = tuple(leaf.tensors[place] if column is None else column for place, column in enumerate(columns))
-            return _TensorSource(tensors, tuple(step for step in steps if step[0] in left), leaf, steps)
-    return _SampleSource(leaf, steps, batched)
+            return _TensorSource(tensors, tuple(transform for transform in transforms if transform[0] in left), leaf, transforms)
+    return _SampleSource(leaf, transforms, batched)
 
 
-def _check_sample(leaf: Any, sample: Any, steps: Steps) -> None:
+def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
     if type(sample) not in (tuple, list) or len(sample) < 2:
         raise NotFlat(f"{type(leaf).__name__} gives a {type(sample).__name__}, not an (x, y, …).")
-    if any(place >= len(sample) for place, _ in steps):
+    if any(place >= len(sample) for place, _ in transforms):
         raise NotFlat(f"{type(leaf).__name__} gives {len(sample)} values, fewer than there are transforms.")
 
 
@@ -196,28 +196,28 @@ def _reads_batches(leaf: Any, index: int, width: int) -> bool:
     return all(type(sample) in (tuple, list) and len(sample) == width for sample in samples)
 
 
-def _fold(leaf: Any, place: int, steps: list[Callable]) -> Tensor | None:
-    """The column after its steps, if these are class mappings only; None if they must run sample by sample."""
+def _fold(leaf: Any, place: int, transforms: list[Callable]) -> Tensor | None:
+    """The column after its transforms, if these are class mappings only; None if they must run sample by sample."""
     column = leaf.tensors[place]
     as_number = place == 1 and type(leaf) is _TensorClassificationDataset  # that class gives y as a python number
-    if not steps and not as_number:
+    if not transforms and not as_number:
         return column
     if column.ndim != 1 or column.is_floating_point() or column.is_complex() or column.dtype == torch.bool:
         return None
     column = column.long()
-    for step in steps:
-        mapping = _class_mapping(step)
+    for transform in transforms:
+        mapping = _class_mapping(transform)
         if mapping is None or column.min() < -len(mapping) or column.max() >= len(mapping):
             return None
         column = torch.tensor(mapping, device=column.device)[column]
     return column
 
 
-def _class_mapping(step: Callable) -> list[int] | None:
+def _class_mapping(transform: Callable) -> list[int] | None:
     """Avalanche's `partial(lookup, mapping)`: new class id = mapping[class id]."""
-    if not isinstance(step, partial) or step.func is not lookup or step.keywords or len(step.args) != 1:
+    if not isinstance(transform, partial) or transform.func is not lookup or transform.keywords or len(transform.args) != 1:
         return None
-    mapping = step.args[0]
+    mapping = transform.args[0]
     if not isinstance(mapping, list | tuple) or not all(type(value) is int for value in mapping):
         return None
     return list(mapping)
@@ -226,7 +226,7 @@ def _class_mapping(step: Callable) -> list[int] | None:
 def _columns_agree(sources: list) -> bool:
     """All sources are tensors without transforms, alike in form: a batch can be filled source by source."""
     forms = {tuple((column.dtype, column.device, column.shape[1:]) for column in source.columns) for source in sources}
-    return len(forms) == 1 and forms != {()} and not any(source.steps for source in sources)
+    return len(forms) == 1 and forms != {()} and not any(source.transforms for source in sources)
 
 
 def _attribute(attribute: Any) -> Tensor | list:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision.transforms import Compose, Normalize, RandomCrop, ToTensor
 from torchvision.transforms import functional as TF
 
-from avalanche_hfc.benchmarks._names import lookup
+from avalanche_hfc._names import lookup
 
 Transform = Callable[[Any], Tensor]
 PADDED_CROP_LIMIT = 32      # px; up to here dytox and official crop with padding and never resize

@@ -39,7 +39,7 @@ def compensation_weights(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
 
 
 def forgetting_compensation(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
-    """L_FC, Eq. 9."""
+    """L_FC, Eq. 9. The labels must be of seen classes: another one has probability 0 and gives inf."""
     with outside_autocast(logits):
         cross_entropy = F.cross_entropy(full_precision(only(seen_columns(steps), logits)), targets, reduction="none")
         return (compensation_weights(logits, targets, steps) * cross_entropy).mean()

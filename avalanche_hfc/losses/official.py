@@ -47,6 +47,6 @@ def official_hfc(
         weights = compensation_weights(logits, targets, steps)
         w1, w2 = official_weights(weights, old[targets], old_fraction(steps, logits.dtype))
         classes = ClassGroups.of(targets, logits)
-        relation = mean_bce(classes.means(logits), classes.means(mixed), seen)  # of the sample's class
-        prototypes = classes.sum_of_means(w2 * relation) / classes.num_present
-        return (w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)).mean() + 0.5 * prototypes
+        class_bce = mean_bce(classes.means(logits), classes.means(mixed), seen)  # of the sample's class
+        prototype_term = classes.sum_of_means(w2 * class_bce) / classes.num_present
+        return (w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)).mean() + 0.5 * prototype_term

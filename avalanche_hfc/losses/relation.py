@@ -37,6 +37,7 @@ def relation_targets(
     """Y_i (Sec. 3.4): the teacher's softmax in the old columns, the one-hot label in the new ones. Detached.
 
     As printed the row of a new class sums to 2, which pulls its probability to 1/2 at most; `normalise` divides each row by its sum.
+    The teacher must have a column for every old class: that cannot be seen here without reading `steps` on the host.
     """
     old = old_columns(steps)
     teacher = checked_teacher(teacher_logits, len(steps), "relation_targets")
@@ -71,15 +72,15 @@ def relation_distillation(
     """
     if average not in ("present", "seen"):
         raise ValueError(f"relation_distillation: average must be 'present' or 'seen', got {average!r}.")
-    teacher_logits = checked_teacher(teacher_logits, logits.shape[1], "relation_distillation")
     with outside_autocast(logits):
+        teacher_logits = checked_teacher(teacher_logits, logits.shape[1], "relation_distillation")
         seen = seen_columns(steps)
         log_probabilities = full_precision(only(seen, logits)).log_softmax(1).where(seen, 0.0)
         classes = ClassGroups.of(targets, log_probabilities)
-        prototypes = prototype_log_probabilities(log_probabilities, classes)
-        relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(prototypes.dtype)
+        log_prototypes = prototype_log_probabilities(log_probabilities, classes)
+        relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(log_prototypes.dtype)
         prototype_targets = classes.means(relation)  # Ỹ_k, Eq. 11
-        divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * prototypes).sum(1)
+        divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * log_prototypes).sum(1)
         if weights is None:
             weights = compensation_weights(logits, targets, steps)
         counted = classes.num_present if average == "present" else seen.sum()

@@ -42,6 +42,8 @@ class ExemplarMemory:
 
     def update(self, class_id: int, features: Float[Tensor, "n D"], positions: Int[Tensor, "n"]) -> None:
         """Rank the images of one class by their features and keep the best. `positions` are those of the same images in training order."""
+        if positions.is_floating_point():
+            raise ValueError(f"ExemplarMemory: positions must be whole numbers, got {positions.dtype}.")
         if len(features) != len(positions):
             raise ValueError(f"ExemplarMemory: class {class_id} has {len(features)} features and {len(positions)} positions.")
         if class_id in self._ranked:

@@ -5,12 +5,13 @@ All rules work on the scores <w, φ(x)> of all images: no rule needs a vector of
 """
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from avalanche_hfc._names import lookup
 
 TIE = 1e-10  # scores closer than this are equal, and the lowest position wins: rounding must not decide between copies of an image
 MOST_PICKS = 1000  # where iCaRL's code, and HFC's after it, stops
@@ -36,10 +37,7 @@ def herding_order(features: Float[Tensor, "n D"], count: int, *, rule: str = "gr
 
 def check_rule(rule: str) -> None:
     """Refuse a rule that does not exist, with the names of those that do."""
-    if rule not in RULES:
-        near = get_close_matches(rule, RULES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"Unknown herding rule {rule!r}. Known: {', '.join(RULES)}.{hint}")
+    lookup(RULES, rule, "herding rule")
 
 
 class _Unit:

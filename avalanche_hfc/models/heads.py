@@ -93,6 +93,8 @@ class GrowingLinear(DynamicModule):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take as many rows as come in. The parameters are then new ones, as after growth."""
         incoming = state_dict.get(prefix + "weight")
+        if incoming is not None and prefix + "seen" not in state_dict:  # a plain linear layer: all its rows are in use
+            state_dict[prefix + "seen"] = torch.ones(len(incoming), dtype=torch.bool)
         if incoming is not None and incoming.shape[1:] == (self.in_features,) and len(incoming) != self.out_features:
             rows = len(incoming)
             self.weight = nn.Parameter(self.weight.new_zeros(rows, self.in_features), requires_grad=self.weight.requires_grad)

@@ -1,11 +1,12 @@
 """Herding replay: exemplars are positions in the training data; each step trains on the new data and the exemplars together."""
 
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 import torch
 import torch.nn.functional as F
 from avalanche.benchmarks.utils import concat_datasets
-from avalanche.training.plugins import SupervisedPlugin
+from avalanche.training.plugins import AGEMPlugin, SupervisedPlugin
 from avalanche.training.supervised import EWC, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
@@ -15,21 +16,23 @@ from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 
+DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
-MEMORY_NAMES = ("storage_policy", "memory", "buffers", "x_memory", "memory_x", "ext_mem_list_x")  # of ours; Avalanche's, GEM's, GSS's
+MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")  # of most of Avalanche's plugins; ICaRL, GEM, GSS
 
 
 class HerdingReplayPlugin(SupervisedPlugin):
     """Keeps exemplars of each class by herding and adds them to the data of later steps, under the training transform.
 
-    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each; `rule` as in `herding_order`.
+    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each; 2000 in total if neither is given.
+    `rule` as in `herding_order`.
     An exemplar is a position: the offset of its experience in training order plus its index in `experience.dataset`. No image is copied
     and no data set nested. Features for herding: eval transform, the model as it is after the step.
     """
 
-    def __init__(self, *, mem_size: int | None = None, per_class: int | None = None, rule: str = "greedy"):
+    def __init__(self, *, mem_size: SupportsIndex | None = None, per_class: SupportsIndex | None = None, rule: str = "greedy"):
         super().__init__()
-        self.memory = ExemplarMemory(total=mem_size, per_class=per_class, rule=rule)
+        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule)
         self.sources: list[Any] = []  # data set of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
@@ -41,12 +44,20 @@ class HerdingReplayPlugin(SupervisedPlugin):
     def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self._check_budget(strategy.experience)
-        self._find_sources(strategy.experience)
+        self.find_sources(strategy.experience)
         if len(self.memory):
             strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *self.exemplars()])
 
+    def after_forward(self, strategy: Any, **kwargs: Any) -> None:
+        StepTable.of(strategy).on(strategy.mb_output)  # a class outside the head: said before the first update
+
     def exemplars(self) -> list[Any]:
         """The exemplars as data sets under the training transform, one for each step that has any."""
+        if len(self.sources) < len(self._lengths):
+            raise ValueError(
+                "HerdingReplayPlugin: the data sets of the exemplars are not known after load_state_dict. "
+                "Call find_sources(experience) with any experience of the benchmark, or train the next step."
+            )
         positions, start, parts = self.memory.positions(), 0, []
         for source, length in zip(self.sources, self._lengths, strict=True):
             own = positions[(positions >= start) & (positions < start + length)] - start
@@ -85,7 +96,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         if self.memory.total is not None and self.memory.total < len(known):
             raise ValueError(f"A memory of {self.memory.total} exemplars is too small for {len(known)} classes: one of each is the least.")
 
-    def _find_sources(self, experience: Any) -> None:
+    def find_sources(self, experience: Any) -> None:
         """After `load_state_dict`: the data sets of the steps before, from the whole stream of the experience at hand."""
         for step in range(len(self.sources), len(self._source_ids)):
             dataset = experience_of(experience, self._source_ids[step]).dataset
@@ -112,11 +123,29 @@ class HerdingReplayPlugin(SupervisedPlugin):
     def state_dict(self) -> dict[str, Any]:
         return {"memory": self.memory.state_dict(), "source_ids": list(self._source_ids), "lengths": list(self._lengths)}
 
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise, before anything is loaded, for a state of another budget or rule."""
+        ExemplarMemory(total=self.memory.total, per_class=self.memory.per_class, rule=self.memory.rule).load_state_dict(state["memory"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state["memory"])
         if self._source_ids != state["source_ids"]:
             self.sources = []  # found again when the next experience comes
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
+
+
+def checked_budget(mem_size: SupportsIndex | None, per_class: SupportsIndex | None) -> dict[str, int]:
+    """The budget as `ExemplarMemory` takes it; errors in the words of the caller."""
+    if mem_size is not None and per_class is not None:
+        raise ValueError(f"Give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}.")
+    name, value = ("per_class", per_class) if per_class is not None else ("mem_size", DEFAULT_MEMORY if mem_size is None else mem_size)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number of 1 or more, got {value!r}.")
+    return {"total" if name == "mem_size" else name: number}
 
 
 def experience_of(experience: Any, index: int) -> Any:
@@ -136,9 +165,9 @@ def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
         raise ValueError(
             f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory "
-            f"({allowed} and the strategies of avalanche_hfc)."
+            f"({allowed} and the strategies of avalanche_hfc). A strategy of your own says so with takes_herding_replay = True."
         )
     for other in strategy.plugins:
-        owns_memory = any(hasattr(other, name) for name in MEMORY_NAMES)
+        owns_memory = isinstance(other, HerdingReplayPlugin | AGEMPlugin) or any(hasattr(other, name) for name in MEMORY_NAMES)
         if other is not plugin and owns_memory:
             raise ValueError(f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. Leave one out.")

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from avalanche.training.losses import ICaRLLossPlugin
-from avalanche.training.plugins import BiCPlugin
+from avalanche.training.plugins import BiCPlugin, MIRPlugin, RARPlugin
 from avalanche.training.supervised import DER, ER_ACE, ICaRL
 from avalanche.training.templates.problem_type.supervised_problem import SupervisedProblem
 from avalanche.training.templates.update_type.sgd_update import SGDUpdate
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
-HOSTS_THAT_WORK = "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and the strategies of avalanche_hfc"
+HOSTS_THAT_WORK = "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise the criterion on mb_output"
+PLAIN_CROSS_ENTROPY = {"weight": None, "reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100}
 
 
 class Term(NamedTuple):
@@ -46,15 +47,20 @@ class Host:
         kind = type(self.strategy)
         if kind.training_epoch is not SGDUpdate.training_epoch or kind.criterion is not SupervisedProblem.criterion:
             raise ValueError(f"its loss is of its own making, not the cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
-        self.check_criterion()
+        self.check_criterion(self.strategy._criterion)
+        partly = next((p for p in self.strategy.plugins if isinstance(p, MIRPlugin | RARPlugin)), None)
+        if partly is not None:
+            raise ValueError(f"{type(partly).__name__} adds replayed rows of its own to the loss, which cannot be reached")
 
-    def check_criterion(self) -> None:
-        criterion = self.strategy._criterion
-        plain = isinstance(criterion, nn.CrossEntropyLoss) and (
-            (criterion.weight, criterion.reduction, criterion.label_smoothing, criterion.ignore_index) == (None, "mean", 0.0, -100)
-        )
-        if not plain and criterion is not F.cross_entropy:
-            raise ValueError(f"its criterion is {criterion!r}; a plain CrossEntropyLoss() is needed (no class weights, no label smoothing)")
+    @staticmethod
+    def check_criterion(criterion: Any) -> None:
+        if isinstance(criterion, nn.CrossEntropyLoss):
+            changed = {name: getattr(criterion, name) for name, usual in PLAIN_CROSS_ENTROPY.items() if getattr(criterion, name) != usual}
+            found = f"a CrossEntropyLoss with {', '.join(f'{name}={value}' for name, value in changed.items())}" if changed else ""
+        else:
+            found = "" if criterion is F.cross_entropy else repr(criterion)
+        if found:
+            raise ValueError(f"its criterion is {found}; a plain CrossEntropyLoss() is needed")
 
     def after_forward(self) -> None:
         """Keep what the host will have dropped when the terms are asked for."""
@@ -98,33 +104,34 @@ class BiCHost(Host):
         return self.classification_share() if order.index(plugin) < order.index(self.bic()) else 1.0
 
 
-class DERHost(Host):
-    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a mean of their own."""
+class ReplayLoopHost(Host):
+    """A host with a training loop and cross-entropies of its own; the criterion serves where nothing is replayed."""
 
     def check(self) -> None:
-        """DER's cross-entropies are its own; the criterion serves where nothing is replayed."""
-        self.check_criterion()
+        self.check_criterion(self.strategy._criterion)
 
     def terms(self) -> list[Term]:
+        return super().terms() if self.strategy.replay_loader is None else self.replay_terms()
+
+    def replay_terms(self) -> list[Term]:
+        raise NotImplementedError
+
+
+class DERHost(ReplayLoopHost):
+    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a mean of their own."""
+
+    def replay_terms(self) -> list[Term]:
         host = self.strategy
-        if host.replay_loader is None:
-            return super().terms()
         rows = (slice(host.batch_size_mem, None), 1.0), (slice(None, host.batch_size_mem), host.beta)
         losses = F.cross_entropy(host.mb_output, host.mb_y, reduction="none")
         return [Term(host.mb_output[part], host.mb_y[part], losses[part], scale) for part, scale in rows if scale]
 
 
-class ERACEHost(Host):
+class ERACEHost(ReplayLoopHost):
     """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the memory rows, among all columns."""
 
-    def check(self) -> None:
-        """ER_ACE's cross-entropies are its own; the criterion serves where nothing is replayed."""
-        self.check_criterion()
-
-    def terms(self) -> list[Term]:
+    def replay_terms(self) -> list[Term]:
         host = self.strategy
-        if host.replay_loader is None:
-            return super().terms()
         absent = torch.ones(host.mb_output.shape[1], dtype=torch.bool, device=host.mb_output.device).index_fill(0, host.mb_y, False)
         current = host.mb_output.masked_fill(absent, float("-inf"))
         parts = (current, host.mb_y), (host.mb_buffer_out, host.mb_buffer_y)

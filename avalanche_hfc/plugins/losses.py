@@ -1,5 +1,6 @@
 """GFC and GRD as additive plugins: they add to the host's loss, wherever the host computed it."""
 
+from numbers import Real
 from typing import Any, Literal
 
 from avalanche.training.plugins import SupervisedPlugin
@@ -55,6 +56,9 @@ class HostedPlugin(SupervisedPlugin):
         return {"weight": self.weight}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_state(state)
+
+    def check_state(self, state: dict[str, Any]) -> None:
         """A state trained with other settings is refused: going on would be another training."""
         if state != self.state_dict():
             raise ValueError(f"{type(self).__name__}: the state was trained with {state}, this plugin has {self.state_dict()}.")
@@ -120,7 +124,7 @@ class GRDPlugin(HostedPlugin):
 
 
 def checked_weight(owner: str, weight: Weight) -> Weight:
-    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    number = isinstance(weight, Real) and not isinstance(weight, bool)
     if weight == "balanced" or (number and 0 < weight < float("inf")):
         return weight
-    raise ValueError(f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. Leave the plugin out to switch it off.")
+    raise ValueError(f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. To do without it, leave it out.")

@@ -26,6 +26,10 @@ class OfficialLossPlugin(SupervisedPlugin):
     def before_training(self, strategy: Any, **kwargs: Any) -> None:
         self._strategy = strategy
         self._host = Host(strategy)
+        try:
+            self._host.check_criterion(self.eval_criterion)
+        except ValueError as error:
+            raise ValueError(f"Recipe 'official' cannot act in {type(strategy).__name__}: {error}.") from None
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self._strategy is None or not self._strategy.is_training:

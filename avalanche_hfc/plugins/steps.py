@@ -14,6 +14,7 @@ class StepTable:
 
     def __init__(self) -> None:
         self.step_of: dict[int, int] = {}
+        self._num_old = 0
         self._tensor: Int[Tensor, "C"] | None = None
         self._weights: tuple[Tensor, Tensor] | None = None
 
@@ -36,8 +37,13 @@ class StepTable:
         unknown = sorted(set(range(step)) - set(self.step_of.values()))
         if unknown:
             raise ValueError(f"The classes of steps {unknown} are not known: the plugins must be in the strategy from the first step on.")
-        self.step_of.update(dict.fromkeys(sorted(class_ids), step))
-        self._tensor = None
+        self._take(self.step_of | dict.fromkeys(sorted(class_ids), step))
+
+    def _take(self, step_of: dict[int, int]) -> None:
+        """Counted here, once: plugins ask in every batch."""
+        self.step_of, self._tensor = step_of, None
+        current = self.current
+        self._num_old = sum(step < current for step in step_of.values())
 
     @property
     def current(self) -> int:
@@ -50,7 +56,7 @@ class StepTable:
     @property
     def num_old(self) -> int:
         """K^o: classes of all steps but the current one."""
-        return sum(step < self.current for step in self.step_of.values())
+        return self._num_old
 
     @property
     def old_fraction(self) -> float:
@@ -85,8 +91,7 @@ class StepTable:
         return {"classes": list(self.step_of), "steps": list(self.step_of.values())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step_of = dict(zip(state["classes"], state["steps"], strict=True))
-        self._tensor = None
+        self._take(dict(zip(state["classes"], state["steps"], strict=True)))
 
 
 def classes_of(experience: Any) -> list[int]:

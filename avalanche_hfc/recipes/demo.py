@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DemoRecipe:
-    """Every value is our choice, made so that the first step is learned and a seed takes about a minute; none was tuned for a method."""
+    """Every value is our choice, made so that the first step is learned and a seed takes a minute or two; none was tuned for a method."""
 
     num_steps: int = 5
     mem_size: int = 20  # two images of each class in the end

@@ -1,5 +1,6 @@
 """The demonstration's rows as a table and a picture."""
 
+import json
 from io import BytesIO
 from pathlib import Path
 
@@ -18,7 +19,7 @@ DEFINITIONS = (
 
 def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per method and seed."""
-    runs = rows.sort_values("step").groupby(["method", "seed"], sort=False)
+    runs = rows.sort_values("step", kind="stable").groupby(["method", "seed"], sort=False)
     return pd.DataFrame(
         {
             "average": runs["accuracy"].mean(),
@@ -45,7 +46,7 @@ def _cell(values: pd.Series) -> str:
     return f"{values.mean():.1f}" + (f" ± {values.std():.1f}" if len(values) > 1 else "")
 
 
-def draw_curves(rows: pd.DataFrame, path: Path) -> None:
+def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> None:
     """Accuracy on the classes seen, step by step; the band is ± one standard deviation over seeds."""
     from matplotlib.figure import Figure  # no pyplot: no window system, no global state
 
@@ -59,7 +60,7 @@ def draw_curves(rows: pd.DataFrame, path: Path) -> None:
             axes.fill_between(mean.index, mean - spread, mean + spread, color=COLORS[method], alpha=0.15, linewidth=0)
     seeds = rows["seed"].nunique()
     axes.set(xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 102), xticks=sorted(rows["classes"].unique()))
-    axes.set_title(f"Split digits, 20 exemplars, {seeds} seed{'s' if seeds > 1 else ''}", loc="left", fontsize=11)
+    axes.set_title(f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", loc="left", fontsize=11)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
@@ -73,5 +74,6 @@ def write_report(folder: Path) -> pd.DataFrame:
     rows = pd.read_csv(folder / "steps.csv")
     summary = summarise(rows)
     replace_file(folder / "summary.csv", summary.to_csv(index=False))
-    draw_curves(rows, folder / "curves.png")
+    mem_size = json.loads((folder / "recipe.json").read_text())["recipe"]["mem_size"]
+    draw_curves(rows, folder / "curves.png", f"Split digits, {mem_size} exemplars")
     return summary

@@ -21,11 +21,13 @@ class DemoFolder:
         self.path, self.recipe = path, recipe
         path.mkdir(parents=True, exist_ok=True)
         note = path / "recipe.json"
-        if fresh and note.exists():
+        if fresh:
             for name in FILES:
                 (path / name).unlink(missing_ok=True)
         if note.exists():
             self._check(json.loads(note.read_text())["recipe"])
+        elif (path / "steps.csv").exists():
+            raise ValueError(f"{path} has a steps.csv but no recipe.json to say what it is of. Use --fresh to drop it, or another --out.")
         else:
             replace_file(note, json.dumps(describe(recipe), indent=2) + "\n")
         self.rows = RowFile(path / "steps.csv", RUN_COLUMNS)

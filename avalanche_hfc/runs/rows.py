@@ -43,5 +43,8 @@ class RowFile:
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write aside, then rename: the file is the old one or the new one, never half of either."""
     aside = path.with_name(path.name + ".new")
-    aside.write_bytes(content.encode() if isinstance(content, str) else content)
+    with aside.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(aside, path)

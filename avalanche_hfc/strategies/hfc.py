@@ -1,7 +1,6 @@
 """HFC: herding replay, GFC and GRD around a cross-entropy host, Eq. 14."""
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -11,12 +10,11 @@ from avalanche.training.plugins.evaluation import default_evaluator
 from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
+from avalanche_hfc._names import lookup
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin, Weight
 from avalanche_hfc.plugins.official import OfficialLossPlugin
 from avalanche_hfc.strategies.template import IncrementalTemplate
-
-DEFAULT_MEMORY = 2000  # Sec. 4.1
 
 
 class Losses(NamedTuple):
@@ -40,7 +38,8 @@ class HFCStrategy(IncrementalTemplate):
 
     `recipe` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z = K^o/(K^o+K^t), relation targets that sum to 1,
     mean over the classes present. "paper": α1 = α2 = 1, the equations as printed. "official": the released code's loss takes the place of
-    the criterion in training. `compensation_weight` (α1) and `relation_weight` (α2) replace the recipe's: a number above 0, or "balanced".
+    the criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1) and `relation_weight` (α2) replace
+    the recipe's: a number above 0, or "balanced".
     Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
     The other arguments are those of Avalanche's `SupervisedTemplate`.
     """
@@ -66,7 +65,7 @@ class HFCStrategy(IncrementalTemplate):
         **base_kwargs: Any,
     ):
         parts = loss_parts(recipe, compensation_weight, relation_weight)
-        replay = replay_part(mem_size, per_class, rule="greedy" if parts else "icarl-code")  # the released code's, with its loss
+        rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
         super().__init__(
             model=model,
             optimizer=optimizer,
@@ -75,7 +74,7 @@ class HFCStrategy(IncrementalTemplate):
             train_epochs=train_epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            plugins=[*(plugins or ()), replay, *parts],
+            plugins=[*(plugins or ()), HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule), *parts],
             evaluator=evaluator,
             eval_every=eval_every,
             **base_kwargs,
@@ -83,20 +82,9 @@ class HFCStrategy(IncrementalTemplate):
         self.recipe = recipe
 
 
-def replay_part(mem_size: int | None, per_class: int | None, *, rule: str) -> HerdingReplayPlugin:
-    if mem_size is not None and per_class is not None:
-        raise ValueError(f"HFCStrategy: give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}.")
-    if mem_size is None and per_class is None:
-        mem_size = DEFAULT_MEMORY
-    return HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule)
-
-
 def loss_parts(recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None) -> list[BasePlugin]:
     """The two loss plugins of a recipe; none for "official", whose loss is one piece."""
-    if recipe not in RECIPES:
-        near = get_close_matches(recipe, RECIPES, n=1)
-        raise ValueError(f"Unknown recipe {recipe!r}. Known: {', '.join(RECIPES)}." + (f" Did you mean {near[0]!r}?" if near else ""))
-    losses = RECIPES[recipe]
+    losses = lookup(RECIPES, recipe, "recipe")
     if losses is None:
         if compensation_weight is not None or relation_weight is not None:
             raise ValueError(

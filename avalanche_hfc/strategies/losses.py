@@ -5,32 +5,37 @@ from torch import Tensor
 
 
 class EpochLosses:
-    """`means` holds the last epoch's mean of each term by name. `total` is what was minimised."""
+    """`means` holds the last epoch's mean of each term by name. `total` is what was minimised.
+
+    A plugin takes part by an attribute `loss_terms`, a dict of scalar tensors. A term is averaged over the batches that had it.
+    """
 
     def __init__(self) -> None:
         self.means: dict[str, float] = {}
         self.start()
 
     def start(self) -> None:
-        self._names: list[str] = []
-        self._count = 0
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._suspect: dict[str, Tensor] = {}  # terms of the first batch that is not finite, else of the last batch
+        self._failed: Tensor | None = None
 
     def add(self, total: Tensor, terms: dict[str, Tensor]) -> None:
-        """One batch. The terms of the first batch that is not finite are kept for the message."""
-        values = torch.stack([total.reshape(()).float(), *(term.reshape(()).float() for term in terms.values())])
-        if not self._count:
-            self._names = ["total", *terms]
-            self._sums, self._suspect, self._failed = torch.zeros_like(values), values, torch.zeros_like(values[0], dtype=torch.bool)
-        self._count += 1
-        self._sums = self._sums + values
-        self._suspect = torch.where(self._failed, self._suspect, values)
-        self._failed = self._failed | ~values[0].isfinite()
+        values = {name: value.detach().reshape(()).float() for name, value in {"total": total, **terms}.items()}
+        failed = self._failed if self._failed is not None else torch.zeros_like(values["total"], dtype=torch.bool)
+        for name, value in values.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._counts[name] = self._counts.get(name, 0) + 1
+            self._suspect[name] = torch.where(failed, self._suspect.get(name, value), value)
+        self._failed = failed | ~values["total"].isfinite()
 
     def finish(self, *, step: int, epoch: int) -> None:
         """Read the epoch. A FloatingPointError if a batch's loss was NaN or infinite."""
-        if not self._count:
+        if self._failed is None:
             return
         if self._failed:
-            terms = ", ".join(f"{name} {value:g}" for name, value in zip(self._names, self._suspect.tolist(), strict=True))
+            terms = ", ".join(f"{name} {value.item():g}" for name, value in self._suspect.items())
             raise FloatingPointError(f"The loss is not finite in step {step}, epoch {epoch} (counted from 0). First such batch: {terms}.")
-        self.means = dict(zip(self._names, (self._sums / self._count).tolist(), strict=True))
+        names = list(self._sums)
+        means = torch.stack([self._sums[name] / self._counts[name] for name in names]).tolist()
+        self.means = dict(zip(names, means, strict=True))

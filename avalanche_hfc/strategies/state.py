@@ -13,6 +13,7 @@ from avalanche.training.plugins.clock import Clock
 from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
@@ -22,6 +23,9 @@ FORMAT = 1
 CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp_iterations", "train_epoch_iterations", "total_iterations")
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
+KEYS = frozenset(
+    "turn stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics random".split()
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
             "teacher_step": teacher.taken_after,
             "optimizer": strategy.optimizer.state_dict(),
+            "optimizer_kind": type(strategy.optimizer).__name__,
             "registered": strategy.optimized_param_id is not None,
             "steps": StepTable.of(strategy).state_dict(),
             "clock": {name: getattr(strategy.clock, name) for name in CLOCK},
@@ -78,6 +83,12 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
             f"load_state_dict: a state of {type(strategy).__name__} in format {FORMAT} is needed, "
             f"got {state.get('strategy')!r} in format {state.get('format')!r}."
         )
+    missing = sorted(KEYS - state.keys())
+    if missing:
+        raise ValueError(f"load_state_dict: the state lacks {', '.join(missing)}.")
+    kind = type(strategy.optimizer).__name__
+    if state["optimizer_kind"] != kind:
+        raise ValueError(f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's optimizer is {kind}.")
     check_plugins(strategy, state)
     state = copy.deepcopy(state)
     strategy.model.to(strategy.device)
@@ -156,8 +167,8 @@ def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
         )
     saved = {entry["plugin"]: entry["state"] for entry in state["plugins"]}
     for plugin in strategy.plugins:
-        if isinstance(plugin, HostedPlugin):
-            plugin.load_state_dict(saved[type(plugin).__name__])  # raises where the weight or the form of a loss differs
+        if isinstance(plugin, HostedPlugin | HerdingReplayPlugin):
+            plugin.check_state(saved[type(plugin).__name__])
 
 
 def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a stop at NaN, a state to resume from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,11 +8,9 @@ import torch.nn.functional as F
 from avalanche.core import BasePlugin
 from avalanche.models import DynamicModule
 from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.plugins.evaluation import default_evaluator
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
-from torch.nn import CrossEntropyLoss, Module
-from torch.optim import Optimizer
+from torch.nn import Module
 from torch.utils.data import DataLoader
 
 from avalanche_hfc.benchmarks.positions import collate, flatten
@@ -35,34 +33,8 @@ class IncrementalTemplate(SupervisedTemplate):
 
     takes_herding_replay = True
 
-    def __init__(
-        self,
-        *,
-        model: Module,
-        optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
-        train_mb_size: int = 1,
-        train_epochs: int = 1,
-        eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
-        plugins: Sequence[BasePlugin] | None = None,
-        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
-        eval_every: int = -1,
-        **base_kwargs: Any,
-    ):
-        super().__init__(
-            model=model,
-            optimizer=optimizer,
-            criterion=criterion,
-            train_mb_size=train_mb_size,
-            train_epochs=train_epochs,
-            eval_mb_size=eval_mb_size,
-            device=device,
-            plugins=list(plugins or ()),
-            evaluator=evaluator,
-            eval_every=eval_every,
-            **base_kwargs,
-        )
+    def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, eval_mb_size: int | None = None, **base_kwargs: Any):
+        super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
         self._stop_training: bool
         self.losses = EpochLosses()
         self.mb_prefix: Tensor | None = None
@@ -73,14 +45,20 @@ class IncrementalTemplate(SupervisedTemplate):
     # Training
 
     def _before_training_exp(self, **kwargs: Any) -> None:
-        self.progress.in_step = True
         table = StepTable.of(self)
-        if self.progress.resume is not None:
-            self.progress.resume.check(self.experience, table)
-        table.learn(self.experience, self.clock.train_exp_counter)
-        growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
-        self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
-        super()._before_training_exp(**kwargs)
+        before = table.state_dict()
+        self.progress.in_step = True
+        try:
+            if self.progress.resume is not None:
+                self.progress.resume.check(self.experience, table)
+            table.learn(self.experience, self.clock.train_exp_counter)
+            growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
+            self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
+            super()._before_training_exp(**kwargs)
+        except ValueError:  # refused: the step has not begun
+            self.progress.in_step = False
+            table.load_state_dict(before)
+            raise
 
     def _train_exp(self, experience: Any, eval_streams: Any = None, **kwargs: Any) -> None:
         event = self.progress.go_on(self)

@@ -82,4 +82,5 @@ def prefix_row() -> Row:
         "ms",
         "1 ± 0.05",
         1.05,
+        lower=0.95,
     )

@@ -20,6 +20,7 @@ class Row(NamedTuple):
     target: str
     limit: float
     faster: bool = False
+    lower: float = 0.0  # a ratio below it is a miss, too
 
     @property
     def ratio(self) -> float:
@@ -27,7 +28,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool:
-        return self.ratio >= self.limit if self.faster else self.ratio <= self.limit
+        return self.ratio >= self.limit if self.faster else self.lower <= self.ratio <= self.limit
 
 
 def side_by_side(works: dict[str, Work], *, repeats: int = 7, warm_up: int = 1, inner: int = 1) -> dict[str, float]:

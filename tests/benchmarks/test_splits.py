@@ -183,7 +183,7 @@ def test_making_a_benchmark_leaves_every_global_generator_alone(untyped):
     ({"num_steps": 3}, "10 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 5, 10."),
     ({"num_steps": 2, "base_fraction": 0.5},
      "5 classes after a base step of 5 cannot be split evenly over 2 steps. Allowed num_steps: 1, 5."),
-    ({"num_steps": 0}, "num_steps must be at least 1, got 0."),
+    ({"num_steps": 0}, "num_steps must be a whole number of at least 1, got 0."),
     ({"base_fraction": 0.4}, "base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got 0.4."),
     ({"class_order": [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 12]},
      "class_order (given) must hold each class id from 0 to 9 once. missing: 9; repeated: 8; unknown: 12."),

@@ -68,6 +68,18 @@ def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_pa
     assert (tmp_path / "demo" / "steps.csv").read_bytes() == before
 
 
+def test_rows_of_unknown_origin_are_refused_and_fresh_drops_them(tmp_path):
+    from avalanche_hfc.recipes import DemoRecipe
+    from avalanche_hfc.runs.folder import DemoFolder
+
+    (tmp_path / "steps.csv").write_text("method,seed\nhfc,0\n")
+    with pytest.raises(ValueError, match="steps.csv but no recipe.json"):
+        DemoFolder(tmp_path, DemoRecipe())
+    assert (tmp_path / "steps.csv").read_text() == "method,seed\nhfc,0\n"
+    folder = DemoFolder(tmp_path, DemoRecipe(), fresh=True)
+    assert folder.done == set() and folder.open_runs(["hfc"], range(2)) == [("hfc", 0), ("hfc", 1)]
+
+
 def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
     (tmp_path / "demo").write_text("a file, not a folder")
     result = hfc("demo", cwd=tmp_path)

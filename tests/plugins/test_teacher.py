@@ -153,7 +153,7 @@ def test_in_er_ace_the_teacher_sees_the_new_rows_and_then_the_memory_rows(name, 
 
 
 def test_the_released_loss_is_the_criterion_in_training_and_the_given_one_in_evaluation(benchmark):
-    official = OfficialLossPlugin(eval_criterion=nn.CrossEntropyLoss(label_smoothing=0.2))
+    official = OfficialLossPlugin(eval_criterion=nn.CrossEntropyLoss())
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
 
     def look(strategy):
@@ -164,7 +164,7 @@ def test_the_released_loss_is_the_criterion_in_training_and_the_given_one_in_eva
         return strategy.loss.item(), expected.item()
 
     def look_in_evaluation(strategy):
-        expected = nn.functional.cross_entropy(strategy.mb_output, strategy.mb_y, label_smoothing=0.2)
+        expected = nn.functional.cross_entropy(strategy.mb_output, strategy.mb_y)
         return strategy.loss.item(), expected.item()
 
     training, evaluation = Watch("before_backward", look), Watch("after_eval_iteration", look_in_evaluation)
@@ -175,3 +175,32 @@ def test_the_released_loss_is_the_criterion_in_training_and_the_given_one_in_eva
     assert len(training.seen) == 6 and len(evaluation.seen) == 4
     for value, expected in training.seen + evaluation.seen:
         assert value == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_released_loss_refuses_a_criterion_whose_settings_would_have_no_effect(benchmark):
+    official = OfficialLossPlugin(eval_criterion=nn.CrossEntropyLoss(label_smoothing=0.2))
+    strategy = HOSTS["ours"]([], epochs=1, criterion=official)
+    before = weights(strategy.model)
+    with pytest.raises(ValueError, match=r"Recipe 'official' cannot act .* a CrossEntropyLoss with label_smoothing=0\.2; a plain"):
+        train(strategy, benchmark.train_stream)
+    assert same(before, weights(strategy.model))
+
+
+def test_the_table_counts_old_classes_when_it_learns_them_not_when_it_is_asked():
+    class Step:
+        def __init__(self, classes):
+            self.classes_in_this_experience = classes
+
+    class Counted(dict):
+        reads = 0
+
+        def values(self):
+            Counted.reads += 1
+            return super().values()
+
+    table = StepTable()
+    for step, classes in enumerate(([5, 3], [0], [1, 2, 4])):
+        table.learn(Step(classes), step)
+    assert (table.num_old, table.num_seen, table.old_fraction) == (3, 6, 0.5)
+    table.step_of = Counted(table.step_of)
+    assert (table.num_old, table.old_fraction) == (3, 0.5) and Counted.reads == 0

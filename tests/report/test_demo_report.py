@@ -20,6 +20,11 @@ def rows(seeds=(0,)):
     )  # fmt: skip
 
 
+def test_methods_keep_their_order_whatever_the_number_of_seeds():
+    assert summarise(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == ["hfc", "avalanche-naive"]
+    assert summarise(rows(seeds=range(9)))["seed"].tolist() == [*range(9), *range(9)]
+
+
 def test_average_is_over_steps_and_last_is_the_last_step():
     summary = summarise(rows().iloc[::-1]).set_index("method")  # in any order
     hfc = summary.loc["hfc"]
@@ -38,6 +43,7 @@ def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
 
 def test_tables_and_figures_can_be_made_again_from_the_rows(tmp_path):
     rows(seeds=(0, 1)).to_csv(tmp_path / "steps.csv", index=False)
+    (tmp_path / "recipe.json").write_text('{"recipe": {"mem_size": 20}}')
     first = write_report(tmp_path)
     kept = (tmp_path / "summary.csv").read_bytes()
     for name in ("summary.csv", "curves.png"):

@@ -194,7 +194,7 @@ def test_a_misspelt_argument_is_a_type_error():
     ({"recipe": "xyz"}, "Unknown recipe 'xyz'. Known: default, paper, official."),
     ({"recipe": "official", "compensation_weight": 1.0}, "has its weights inside"),
     ({"recipe": "official", "relation_weight": "balanced"}, "has its weights inside"),
-    ({"mem_size": 3, "per_class": 4}, "give mem_size or per_class, not both; got mem_size=3, per_class=4"),
+    ({"mem_size": 3, "per_class": 4}, "Give mem_size or per_class, not both; got mem_size=3, per_class=4"),
     ({"compensation_weight": 0}, "weight must be a number above 0 or 'balanced', got 0"),
     ({"relation_weight": float("nan")}, "got nan"),
     ({"mem_size": 0}, "1 or more, got 0"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from avalanche.evaluation.metrics import loss_metrics
 from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, EWCPlugin, LRSchedulerPlugin
-from strategy_runs import CLASSES, At, benchmark_of, differing, hfc, jitter, left_by, mlp, train, vit
+from strategy_runs import CLASSES, At, benchmark_of, differing, herding_of, hfc, jitter, left_by, mlp, run, train, vit
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 
@@ -260,11 +260,36 @@ def test_a_state_of_another_recipe_or_weight_is_refused_before_anything_changes(
     assert differing(before, left_by(strategy)) == []
 
 
-def test_a_state_of_another_memory_is_refused():
+def test_a_state_of_another_memory_optimizer_or_with_missing_parts_is_refused_before_anything_changes():
     strategy = hfc(mlp())
-    state = hfc(mlp(), mem_size=13).state_dict()
+    before = left_by(strategy)
     with pytest.raises(ValueError, match="total=13"):
-        strategy.load_state_dict(state)
+        strategy.load_state_dict(hfc(mlp(), mem_size=13).state_dict())
+    model = mlp()
+    with pytest.raises(ValueError, match="the state is of SGD, the strategy's optimizer is AdamW"):
+        strategy.load_state_dict(hfc(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).state_dict())
+    with pytest.raises(ValueError, match="the state lacks clock, losses, metrics"):
+        strategy.load_state_dict({k: value for k, value in strategy.state_dict().items() if k not in ("clock", "losses", "metrics")})
+    assert differing(before, left_by(strategy)) == []
+
+
+def test_a_refused_step_leaves_a_strategy_that_can_be_saved_and_trained():
+    strategy, benchmark = hfc(mlp(), mem_size=4), benchmark_of()
+    train(strategy, [])
+    with pytest.raises(ValueError, match="too small for 6 classes"):
+        strategy.train(benchmark.train_stream[0])
+    assert strategy.state_dict()["turn"] is None and strategy.state_dict()["steps"]["classes"] == []
+
+
+def test_exemplars_say_where_their_data_is_looked_for_after_a_load():
+    first = run()
+    second = hfc(mlp())
+    second.load_state_dict(first.state_dict())
+    with pytest.raises(ValueError, match="Call find_sources"):
+        herding_of(second).class_means(second)
+    herding_of(second).find_sources(benchmark_of().train_stream[0])
+    for class_id, mean in herding_of(first).class_means(first).items():
+        assert torch.equal(mean, herding_of(second).class_means(second)[class_id])
 
 
 @pytest.mark.parametrize("event", ["after_training_iteration", "before_forward", "before_training_exp", "after_eval"])

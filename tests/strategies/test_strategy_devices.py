@@ -33,7 +33,7 @@ def second_step(model, teacher, recipe):
     """A strategy in its second step, with a teacher and a batch, all on a fake CUDA device."""
     strategy = hfc(on_fake_cuda(model), recipe=recipe, device="cuda")
     strategy.is_training = True
-    StepTable.of(strategy).step_of = {1: 0, 4: 0, 0: 1, 5: 1}
+    StepTable.of(strategy).load_state_dict({"classes": [1, 4, 0, 5], "steps": [0, 0, 1, 1]})
     FrozenTeacher.of(strategy).hold(on_fake_cuda(teacher), 0)
     strategy._before_training()
     strategy.mbatch = [torch.empty(8, 1, 8, 8, device="cuda"), torch.zeros(8, dtype=torch.int64, device="cuda")]

@@ -7,10 +7,10 @@ from typing import TypeVar
 Entry = TypeVar("Entry")
 
 
-def lookup(table: Mapping[str, Entry], name: str, kind: str) -> Entry:
+def lookup(table: Mapping[str, Entry], name: object, kind: str) -> Entry:
     """`table[name]`; an unknown name is answered with all names and the nearest."""
-    if name in table:
+    if isinstance(name, str) and name in table:
         return table[name]
-    near = get_close_matches(name, table, n=1)
+    near = get_close_matches(str(name), table, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"Unknown {kind} {name!r}. Known: {', '.join(table)}.{hint}")
