@@ -141,6 +141,9 @@ class _BlocksOfViT(DynamicModule):
     def _patches(self, x: Tensor) -> Tensor:
         """Patches with positions and prefix tokens, (b, T, D)."""
         vit = self.backbone
+        channels, size = vit.patch_embed.proj.in_channels, vit.patch_embed.img_size
+        if x.shape[1] != channels or (vit.patch_embed.strict_img_size and tuple(x.shape[-2:]) != tuple(size)):
+            raise ValueError(f"{type(self).__name__}: images must be ({channels}, {size[0]}, {size[1]}), got {tuple(x.shape[1:])}.")
         return vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
 
     def _through(self, tokens: Tensor, start: int, stop: int, kept: dict[int, Tensor | None]) -> Tensor:

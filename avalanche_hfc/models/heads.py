@@ -1,20 +1,18 @@
 """The linear head that grows with the classes: one row per class id, a column is a class id."""
 
 import math
-import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import torch
 import torch.nn.functional as F
-from avalanche.models import DynamicModule
 from jaxtyping import Float
 from torch import Tensor, nn
 
-UNSEEN_LOGIT = -1000.0  # mask_value of Avalanche's IncrementalClassifier
+from avalanche_hfc.models.columns import UNSEEN_LOGIT, ClassColumns
 
 
-class GrowingLinear(DynamicModule):
+class GrowingLinear(ClassColumns):
     """D -> C with bias, C = largest trained class id + 1; starts with no row.
 
     `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no gradient. Their rows are zero until the
@@ -32,30 +30,16 @@ class GrowingLinear(DynamicModule):
         self.weight = nn.Parameter(torch.empty(0, in_features))
         self.bias = nn.Parameter(torch.empty(0))
         self.register_buffer("seen", torch.empty(0, dtype=torch.bool))
-        self._padded_width = 0
 
     @property
     def out_features(self) -> int:
         """C, the number of rows."""
         return self.weight.shape[0]
 
-    def adaptation(self, experience: Any) -> None:
-        """Training mode: `grow` by the experience's classes. Eval mode: only remember how wide outputs must be, until training goes on."""
-        class_ids = getattr(experience, "classes_in_this_experience", None)
-        if class_ids is None:
-            raise ValueError(
-                f"GrowingLinear: {type(experience).__name__} has no classes_in_this_experience. "
-                "Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
-            )
-        if self.training:
-            self.grow(class_ids)
-        else:
-            self._padded_width = max([self._padded_width, *(class_id + 1 for class_id in _checked(class_ids))])
-
     @torch.no_grad()
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
         """Draw a row for each class that arrives: weights N(0, 1/D), bias U(±1/√D). Rows of classes seen keep their bits."""
-        arriving = _checked(class_ids)
+        arriving = self._checked(class_ids)
         if not arriving:
             return
         self._widen(max(self.out_features, arriving[-1] + 1))
@@ -78,17 +62,8 @@ class GrowingLinear(DynamicModule):
         self.bias = nn.Parameter(bias, requires_grad=self.bias.requires_grad)
         self.seen = torch.cat([self.seen, self.seen.new_zeros(missing)])
 
-    def train(self, mode: bool = True) -> "GrowingLinear":
-        """Also forgets the width remembered by an evaluation, unless that evaluation is still going on."""
-        if mode or self.training:
-            self._padded_width = 0
-        super().train(mode)
-        return self
-
     def forward(self, embedding: Float[Tensor, "*b D"]) -> Float[Tensor, "*b C"]:
-        logits = F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT)
-        missing = 0 if self.training else self._padded_width - self.out_features
-        return F.pad(logits, (0, missing), value=UNSEEN_LOGIT) if missing > 0 else logits
+        return self.padded(F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take as many rows as come in. The parameters are then new ones, as after growth."""
@@ -104,11 +79,3 @@ class GrowingLinear(DynamicModule):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
-
-
-def _checked(class_ids: Iterable[SupportsIndex]) -> list[int]:
-    """Class ids as sorted Python integers, each once."""
-    checked = sorted({operator.index(class_id) for class_id in class_ids})
-    if checked and checked[0] < 0:
-        raise ValueError(f"GrowingLinear: a class id is a column and must be 0 or more, got {checked[0]}.")
-    return checked

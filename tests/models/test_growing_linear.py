@@ -211,3 +211,10 @@ def test_no_class_changes_nothing():
     head.grow([])
     head.eval().adaptation(experience([]))
     assert head.weight is weight and head(inputs()).shape == (4, 8)
+
+
+def test_a_plain_linear_layer_loads_with_all_its_rows_in_use():
+    layer, head = nn.Linear(6, 4), GrowingLinear(6)
+    head.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 6)
+    assert torch.equal(head(x), layer(x)) and head.seen.all()

@@ -64,3 +64,15 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
 def test_a_backbone_that_will_not_do_is_refused_by_name(name, message):
     with torch.device("meta"), pytest.raises(ValueError, match=message):
         TSAViT(name)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 12, 8), (2, 1, 8, 8)])
+def test_images_of_another_form_are_refused_with_both_forms(shape):
+    with pytest.raises(ValueError, match=rf"TSAViT: images must be \(3, 8, 8\), got \({shape[1]}, {shape[2]}, {shape[3]}\)"):
+        small()(torch.zeros(shape))
+
+
+def test_a_backbone_that_takes_any_size_still_does():
+    model = small(backbone_options={"dynamic_img_size": True})
+    model.head.grow([0])
+    assert model(torch.zeros(2, 3, 12, 8)).isfinite().all()
