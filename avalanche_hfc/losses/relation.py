@@ -11,7 +11,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._common import ClassGroups, full_precision, old_columns, one_hot, only, outside_autocast, seen_columns
+from avalanche_hfc.losses._common import (
+    ClassGroups,
+    full_precision,
+    log_probabilities,
+    old_columns,
+    one_hot,
+    only,
+    outside_autocast,
+    seen_columns,
+)
+from avalanche_hfc.losses._prototypes import check_average, prototype_terms, relation_average
 from avalanche_hfc.losses.compensation import compensation_weights
 
 
@@ -46,15 +56,6 @@ def relation_targets(
     return relation / relation.sum(1, keepdim=True) if normalise else relation
 
 
-def prototype_log_probabilities(log_probabilities: Float[Tensor, "b C"], classes: ClassGroups) -> Float[Tensor, "b C"]:
-    """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of each of them.
-
-    As a logsumexp over the class's samples: a mean of probabilities underflows where every sample is sure of another column.
-    """
-    highest = classes.maxima(log_probabilities.detach())
-    return classes.means((log_probabilities - highest).exp()).log() + highest
-
-
 def relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -70,19 +71,12 @@ def relation_distillation(
     `average` divides by the classes present in the batch or by all classes seen (as printed: then the strength falls with b / C).
     `weights` are per-sample weights w_i in place of those of Eq. 9; a class's weight is the mean over its samples, Eq. 12.
     """
-    if average not in ("present", "seen"):
-        raise ValueError(f"relation_distillation: average must be 'present' or 'seen', got {average!r}.")
+    check_average("relation_distillation", average)
     with outside_autocast(logits):
         teacher_logits = checked_teacher(teacher_logits, logits.shape[1], "relation_distillation")
-        seen = seen_columns(steps)
-        log_probabilities = full_precision(only(seen, logits)).log_softmax(1).where(seen, 0.0)
-        classes = ClassGroups.of(targets, log_probabilities)
-        log_prototypes = prototype_log_probabilities(log_probabilities, classes)
-        relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(log_prototypes.dtype)
-        prototype_targets = classes.means(relation)  # Ỹ_k, Eq. 11
-        divergence = (torch.special.xlogy(prototype_targets, prototype_targets) - prototype_targets * log_prototypes).sum(1)
+        predictions = log_probabilities(seen_columns(steps), logits)
+        relation = relation_targets(targets, teacher_logits, steps, normalise=normalise).to(predictions.dtype)
+        classes = ClassGroups.of(targets, predictions)
         if weights is None:
             weights = compensation_weights(logits, targets, steps)
-        counted = classes.num_present if average == "present" else seen.sum()
-        loss = classes.sum_of_means(weights.detach().to(divergence.dtype) * divergence) / counted  # mean of w_i: Γ_k^s / Γ_η^s, Eq. 12
-        return torch.where(old_columns(steps).any(), loss, torch.zeros_like(loss))
+        return relation_average(prototype_terms(predictions, relation, classes).sum(1), weights, classes, steps, average)

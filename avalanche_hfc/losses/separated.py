@@ -13,7 +13,6 @@ from torch import Tensor
 
 from avalanche_hfc.losses._common import (
     ClassGroups,
-    check_choice,
     cross_entropy_over,
     full_precision,
     old_columns,
@@ -22,7 +21,7 @@ from avalanche_hfc.losses._common import (
     outside_autocast,
     seen_columns,
 )
-from avalanche_hfc.losses._prototypes import AVERAGES, prototype_terms, relation_average
+from avalanche_hfc.losses._prototypes import check_average, prototype_terms, relation_average
 from avalanche_hfc.losses.compensation import target_gradient, weights_from_gradient
 from avalanche_hfc.losses.distillation import divergence
 from avalanche_hfc.losses.relation import checked_teacher, widen
@@ -90,7 +89,7 @@ def separated_relation_distillation(
 
     `weights` are per-sample weights w_i in place of those of Eq. 9 with this host's |Γ|.
     """
-    check_choice("separated_relation_distillation", "average", average, AVERAGES)
+    check_average("separated_relation_distillation", average)
     with outside_autocast(logits):
         predictions = step_log_probabilities(logits, steps)
         teacher = checked_teacher(teacher_logits, len(steps), "separated_relation_distillation").to(predictions.dtype)

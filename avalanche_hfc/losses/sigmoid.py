@@ -13,7 +13,6 @@ from torch import Tensor
 
 from avalanche_hfc.losses._common import (
     ClassGroups,
-    check_choice,
     full_precision,
     new_columns,
     old_columns,
@@ -21,7 +20,7 @@ from avalanche_hfc.losses._common import (
     outside_autocast,
     seen_columns,
 )
-from avalanche_hfc.losses._prototypes import AVERAGES, prototype_terms, relation_average
+from avalanche_hfc.losses._prototypes import check_average, prototype_terms, relation_average
 from avalanche_hfc.losses.compensation import weights_from_gradient
 from avalanche_hfc.losses.official import mean_bce
 from avalanche_hfc.losses.relation import checked_teacher, widen
@@ -89,7 +88,7 @@ def sigmoid_relation_distillation(
 
     `weights` are per-sample weights w_i in place of those of Eq. 9 with this host's |Γ|.
     """
-    check_choice("sigmoid_relation_distillation", "average", average, AVERAGES)
+    check_average("sigmoid_relation_distillation", average)
     with outside_autocast(logits):
         seen = seen_columns(steps)
         logits = full_precision(logits).where(seen, 0.0)

@@ -7,7 +7,15 @@ import torch
 from batches import all_losses, draw_batch, six_samples, six_teachers, value_and_gradient
 from torch.overrides import TorchFunctionMode
 
-from avalanche_hfc.losses import compensation_weights, relation_distillation, relation_targets, target_gradient, weights_from_gradient
+from avalanche_hfc.losses import (
+    compensation_weights,
+    relation_distillation,
+    relation_targets,
+    separated_relation_distillation,
+    sigmoid_relation_distillation,
+    target_gradient,
+    weights_from_gradient,
+)
 
 LOSSES = all_losses()
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -129,3 +137,11 @@ def test_a_prototype_far_below_the_smallest_number_keeps_its_logarithm(first, se
     assert value.item() == pytest.approx(expected, rel=1e-6)
     total = gradient.sum(0).tolist()
     assert total == pytest.approx([-1.0, 1.0], rel=1e-5)  # the sample that holds the mass is pulled with full strength
+
+
+@pytest.mark.parametrize("loss", [relation_distillation, sigmoid_relation_distillation, separated_relation_distillation])
+def test_weights_of_another_precision_do_not_change_that_of_the_loss(loss):
+    logits, targets, steps = six_samples(dtype=torch.float32)
+    value = loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6, dtype=torch.float64))
+    assert value.dtype == torch.float32
+    assert torch.equal(value, loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6)))
