@@ -85,3 +85,13 @@ def test_closest_ranks_a_zero_vector_by_its_distance():
     assert herding_order(features, 4, rule="closest").tolist() == [1, 2, 3, 0]
     features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # μ = (0, 1/4): 3/4 from (0, 1), 1/4 from zero
     assert herding_order(features, 2, rule="closest").tolist() == [3, 2]
+
+
+def test_positions_that_are_no_whole_numbers_are_refused_and_nothing_is_kept():
+    memory = ExemplarMemory(total=4)
+    unchecked = inspect.unwrap(ExemplarMemory.update)  # as users call it: annotations are not enforced
+    with pytest.raises(ValueError, match=r"^ExemplarMemory: positions must be whole numbers, got torch\.float32\.$"):
+        unchecked(memory, 3, torch.ones(2, 5), torch.tensor([0.5, 1.0]))
+    assert len(memory) == 0
+    unchecked(memory, 3, torch.ones(2, 5), torch.tensor([7, 1], dtype=torch.int32))
+    assert memory.of(3).tolist() == [7, 1]
