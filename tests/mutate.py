@@ -26,7 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "avalanche_hfc"
 RESULTS = ROOT / "experiments" / "results" / "mutants.csv"
 EQUIVALENT = Path(__file__).with_name("mutants.toml")
-COVERED_BY = {"losses": ["tests/losses"], "memory": ["tests/memory"], "metrics": ["tests/metrics"]}
+HFC_LOSSES = {"losses/compensation.py", "losses/relation.py", "losses/official.py"}
+COVERED_BY = {  # the tests a group of files is held to
+    "losses": ["tests/losses/test_loss_*.py"],
+    "losses of methods": ["tests/losses/test_method_*.py"],
+    "shared by losses": ["tests/losses/test_*.py"],
+    "memory": ["tests/memory"],
+    "metrics": ["tests/metrics"],
+}
 PROCESSES = 2
 PYTEST = ["-xq", "-p", "no:cacheprovider", "--tb=no", "--no-header"]
 PYTEST += ["-k", "not compiled"]  # tests in processes of their own would read the file on disk
@@ -43,7 +50,7 @@ def say(text: str) -> None:
 
 
 def sources(only: str | None) -> list[Path]:
-    found = [p for layer in COVERED_BY for p in sorted((PACKAGE / layer).glob("*.py")) if p.name != "__init__.py"]
+    found = [p for layer in ("losses", "memory", "metrics") for p in sorted((PACKAGE / layer).glob("*.py")) if p.name != "__init__.py"]
     chosen = [p for p in found if only is None or str(p.relative_to(PACKAGE)).startswith(only)]
     if not chosen:
         raise SystemExit(f"No file {only!r}. There are: {', '.join(str(p.relative_to(PACKAGE)) for p in found)}.")
@@ -165,9 +172,9 @@ class Mutate:
             say(f"survived  {job.file}:{job.line} in {job.function}\n    - {job.before}\n    + {job.after}")
 
 
-def survivors(jobs: list[Mutation], layer: str) -> list[Mutation]:
-    """The mutants of a layer that no test notices. In a process of its own: the package is imported there under pytest's hook."""
-    folders = [folder for folder in COVERED_BY[layer] if (ROOT / folder).is_dir()]
+def survivors(jobs: list[Mutation], group: str) -> list[Mutation]:
+    """The mutants of a group that no test notices. In a process of its own: the package is imported there under pytest's hook."""
+    tests = [str(path) for pattern in COVERED_BY[group] for path in sorted(ROOT.glob(pattern))]
     with tempfile.TemporaryDirectory() as reports:
         pid = os.fork()
         if not pid:
@@ -177,18 +184,21 @@ def survivors(jobs: list[Mutation], layer: str) -> list[Mutation]:
                 silent = os.open(os.devnull, os.O_RDWR)
                 os.dup2(silent, 1)
                 os.dup2(silent, 2)
-                pytest.main([*PYTEST, *folders], plugins=[Mutate(jobs, Path(reports))])
+                pytest.main([*PYTEST, *tests], plugins=[Mutate(jobs, Path(reports))])
             finally:
                 os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         found = Path(reports) / "survived.json"
         if code or not found.exists():
-            raise SystemExit(f"{layer}: the tests did not run.")
+            raise SystemExit(f"{group}: the tests did not run.")
         return [jobs[number] for number in json.loads(found.read_text())]
 
 
-def layer_of(job: Mutation) -> str:
-    return job.file.split("/")[0]
+def group_of(job: Mutation) -> str:
+    layer, name = job.file.split("/")
+    if layer != "losses" or job.file in HFC_LOSSES:
+        return layer
+    return "shared by losses" if name.startswith("_") else "losses of methods"
 
 
 def key(job: Mutation) -> tuple[str, str, str]:
@@ -235,10 +245,10 @@ def main() -> int:
     stale = reasons.keys() - {key(job) for job in jobs}
     chosen = [job for job in jobs if options.recheck or key(job) not in reasons]
     survived = []
-    for layer in COVERED_BY:
-        if mine := [job for job in chosen if layer_of(job) == layer]:
-            survived += survivors(mine, layer)
-            say(f"{layer}: {len(mine)} mutants run")
+    for group in COVERED_BY:
+        if mine := [job for job in chosen if group_of(job) == group]:
+            survived += survivors(mine, group)
+            say(f"{group}: {len(mine)} mutants run")
     noticed = {key(job) for job in chosen} - {key(job) for job in survived}
     wrong = (noticed & reasons.keys()) | stale
     for entry in sorted(wrong):

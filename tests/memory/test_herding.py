@@ -162,7 +162,8 @@ def test_half_precision_and_graph_features_are_accepted_and_left_alone():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match=r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first. Did you mean 'greedy'\?"):
+    said = r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first. Did you mean 'greedy'\?"
+    with pytest.raises(ValueError, match=said):
         herding_order(torch.ones(2, 2), 1, rule="greedi")
     with pytest.raises(ValueError, match=r"'zzz'. Known: greedy, icarl-code, closest, first.$"):
         herding_order(torch.ones(2, 2), 1, rule="zzz")
