@@ -27,6 +27,7 @@ class FrozenTeacher:
     def take(self, strategy: Any) -> None:
         """Copy the model at the end of a step; the second plugin that says so changes nothing."""
         if self.taken_after != strategy.clock.train_exp_counter:
+            self.model = None  # before the copy: two teachers at once are memory for nothing
             self.hold(copy.deepcopy(strategy.model), strategy.clock.train_exp_counter)
 
     def hold(self, model: nn.Module, step: int | None) -> None:
