@@ -27,6 +27,10 @@ CAUSES = {  # of rows that miss their target: (beginning of the row, what it is 
         "frozen prefix",
         "computed twice, less one prefix",
     ): "the saving came out larger than one prefix timed alone; not examined further",
+    (
+        "memory of HFC",
+        "bare loop: model, gradients, optimizer, teacher, activations",
+    ): "probably the order: the teacher runs while the student's activations are held, in the bare loop it runs before them",
 }
 
 
