@@ -7,26 +7,34 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc._names import lookup
 from avalanche_hfc.memory.herding import check_rule, herding_order
+
+SHARES = {"floor": "⌊total / classes⌋ of each class", "exact": "the remainder goes to the newest classes, one each"}
 
 
 class ExemplarMemory:
     """At most `total` exemplars, ⌊total / classes⌋ of each class, or a fixed number `per_class`; exactly one of the two is given.
 
+    `share="exact"` fills the total: the remainder of the division goes to the newest classes, one each (SS-IL).
     A class's exemplars are ranked once, when it arrives; later they only lose their tail. Old classes shrink before a new one enters: the
     sum never exceeds `total`. `reserve` makes room for all classes of a step at once; without it each `update` makes room for its own.
     """
 
-    def __init__(self, *, total: int | None = None, per_class: int | None = None, rule: str = "greedy"):
+    def __init__(self, *, total: int | None = None, per_class: int | None = None, rule: str = "greedy", share: str = "floor"):
         if (total is None) == (per_class is None):
             raise ValueError(f"ExemplarMemory: give exactly one of total and per_class, got total={total}, per_class={per_class}.")
         for name, value in (("total", total), ("per_class", per_class)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ValueError(f"ExemplarMemory: {name} must be a whole number of 1 or more, got {value!r}.")
         check_rule(rule)
+        lookup(SHARES, share, "share")
+        if share == "exact" and total is None:
+            raise ValueError("ExemplarMemory: share='exact' divides a total; per_class is given.")
         self.total = total
         self.per_class = per_class
         self.rule = rule
+        self.share = share
         self._ranked: dict[int, Tensor] = {}  # class id -> positions, best first; in order of arrival
         self._reserved: set[int] = set()  # announced, not yet given
 
@@ -36,9 +44,11 @@ class ExemplarMemory:
         again = sorted(announced & self._ranked.keys())
         if again:
             raise ValueError(f"ExemplarMemory: classes {again} are in the memory already. A class is given once.")
-        limit = self._limit(len(self._ranked) + len(announced))
+        num_classes = len(self._ranked) + len(announced)
+        limits = [self._limit(num_classes, place) for place in range(len(self._ranked))]
+        self._limit(num_classes, num_classes - 1)  # may refuse: before anything has changed
         self._reserved = announced
-        self._ranked = {class_id: ranked[:limit].clone() for class_id, ranked in self._ranked.items()}
+        self._ranked = {class_id: self._ranked[class_id][:limit].clone() for class_id, limit in zip(self._ranked, limits, strict=True)}
 
     def update(self, class_id: int, features: Float[Tensor, "n D"], positions: Int[Tensor, "n"]) -> None:
         """Rank the images of one class by their features and keep the best. `positions` are those of the same images in training order."""
@@ -48,7 +58,7 @@ class ExemplarMemory:
             raise ValueError(f"ExemplarMemory: class {class_id} has {len(features)} features and {len(positions)} positions.")
         if class_id in self._ranked:
             raise ValueError(f"ExemplarMemory: class {class_id} is in the memory already. A class is given once.")
-        limit = self._limit(len(self._ranked) + len(self._reserved | {class_id}))
+        limit = self._limit(len(self._ranked) + len(self._reserved | {class_id}), len(self._ranked))
         order = herding_order(features, limit, rule=self.rule)  # may refuse the features: before anything has changed
         self.reserve([class_id])
         self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
@@ -72,18 +82,21 @@ class ExemplarMemory:
     @property
     def per_class_limit(self) -> int:
         """The most exemplars a class may have now, classes announced by `reserve` counted."""
-        return self._limit(len(self._ranked) + len(self._reserved))
+        num_classes = len(self._ranked) + len(self._reserved)
+        return self._limit(num_classes, num_classes - 1)
 
     def __len__(self) -> int:
         return sum(len(ranked) for ranked in self._ranked.values())
 
-    def _limit(self, num_classes: int) -> int:
+    def _limit(self, num_classes: int, place: int) -> int:
+        """The most exemplars of the class that arrived as number `place`, counted from 0, of `num_classes`."""
         if self.per_class is not None:
             return self.per_class
         assert self.total is not None
         if self.total < num_classes:
             raise ValueError(f"ExemplarMemory: total={self.total} is less than one exemplar for each of {num_classes} classes.")
-        return self.total // max(num_classes, 1)
+        each, remainder = divmod(self.total, max(num_classes, 1))
+        return each + (self.share == "exact" and place >= num_classes - remainder)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors. `classes` and `positions` run side by side."""
@@ -91,6 +104,7 @@ class ExemplarMemory:
             "total": self.total,
             "per_class": self.per_class,
             "rule": self.rule,
+            "share": self.share,
             "reserved": sorted(self._reserved),
             "classes": list(self._ranked),
             "positions": [ranked.clone() for ranked in self._ranked.values()],
@@ -101,7 +115,7 @@ class ExemplarMemory:
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise ValueError(f"ExemplarMemory: the state lacks {sorted(missing)}.")
-        for name in ("total", "per_class", "rule"):
+        for name in ("total", "per_class", "rule", "share"):
             if state[name] != getattr(self, name):
                 raise ValueError(f"ExemplarMemory: the state has {name}={state[name]!r}, this memory {getattr(self, name)!r}.")
         classes, positions = state["classes"], state["positions"]
@@ -109,8 +123,9 @@ class ExemplarMemory:
             raise ValueError(f"ExemplarMemory: the state has {len(classes)} classes and {len(positions)} lists of positions.")
         ranked = {int(class_id): kept.to("cpu", torch.int64).clone() for class_id, kept in zip(classes, positions, strict=True)}
         reserved = {int(class_id) for class_id in state["reserved"]}
-        limit = self._limit(len(ranked) + len(reserved))
-        longest = max((len(kept) for kept in ranked.values()), default=0)
-        if longest > limit:
-            raise ValueError(f"ExemplarMemory: the state holds {longest} exemplars of one class, {limit} are allowed.")
+        num_classes = len(ranked) + len(reserved)
+        for place, kept in enumerate(ranked.values()):
+            limit = self._limit(num_classes, place)
+            if len(kept) > limit:
+                raise ValueError(f"ExemplarMemory: the state holds {len(kept)} exemplars of one class, {limit} are allowed.")
         self._ranked, self._reserved = ranked, reserved

@@ -38,8 +38,10 @@ def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Ten
 
 
 @torch.inference_mode()
-def features_of(model: nn.Module, dataset: Any, *, batch_size: int, device: torch.device, num_workers: int = 0) -> Float[Tensor, "n D"]:
-    """Features of all images of an Avalanche data set, in order, under its eval transform."""
+def features_of(
+    model: nn.Module, dataset: Any, *, batch_size: int, device: torch.device, num_workers: int = 0, flip: bool = False
+) -> Float[Tensor, "n D"]:
+    """Features of all images of an Avalanche data set, in order, under its eval transform; `flip`: of their mirror images."""
     embed = feature_function(model)
     data = dataset.eval()
     flat = flatten(data)
@@ -52,4 +54,5 @@ def features_of(model: nn.Module, dataset: Any, *, batch_size: int, device: torc
         collate_fn=getattr(data, "collate_fn", None) if flat is None else collate,
     )
     with evaluation_mode(model):
-        return torch.cat([embed(batch[0].to(device)).flatten(1).float() for batch in loader])
+        images = (batch[0].to(device) for batch in loader)
+        return torch.cat([embed(x.flip(-1) if flip else x).flatten(1).float() for x in images])

@@ -1,6 +1,7 @@
 """Herding replay: exemplars are positions in the training data; each step trains on the new data and the exemplars together."""
 
 import operator
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -25,40 +26,57 @@ class HerdingReplayPlugin(SupervisedPlugin):
     """Keeps exemplars of each class by herding and adds them to the data of later steps, under the training transform.
 
     `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each; 2000 in total if neither is given.
-    `rule` as in `herding_order`.
+    `rule` as in `herding_order`, `share` as in `ExemplarMemory`; "first" needs no features.
     An exemplar is a position: the offset of its experience in training order plus its index in `experience.dataset`. No image is copied
     and no data set nested. Features for herding: eval transform, the model as it is after the step.
     """
 
-    def __init__(self, *, mem_size: SupportsIndex | None = None, per_class: SupportsIndex | None = None, rule: str = "greedy"):
+    def __init__(
+        self, *, mem_size: SupportsIndex | None = None, per_class: SupportsIndex | None = None, rule: str = "greedy", share: str = "floor"
+    ):
         super().__init__()
-        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule)
+        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule, share=share)
         self.sources: list[Any] = []  # data set of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
+        self._fresh: dict[int, Tensor] = {}  # class id -> unit features of its exemplars, while the model is the one that gave them
 
     def before_training(self, strategy: Any, **kwargs: Any) -> None:
         refuse_second_memory(strategy, self)
-        feature_function(strategy.model)
+        if self.memory.rule != "first":
+            feature_function(strategy.model)
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        self.forget_features()
+
+    def forget_features(self) -> None:
+        """The model has changed: features found by herding are no longer its own."""
+        self._fresh = {}
 
     def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self._check_budget(strategy.experience)
         self.find_sources(strategy.experience)
-        if len(self.memory):
-            strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *self.exemplars()])
+        arriving = set(classes_of(strategy.experience))
+        replayed = self.exemplars(class_id for class_id in self.memory.classes if class_id not in arriving)
+        strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *replayed]) if replayed else strategy.adapted_dataset
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
         StepTable.of(strategy).on(strategy.mb_output)  # a class outside the head: said before the first update
 
-    def exemplars(self) -> list[Any]:
-        """The exemplars as data sets under the training transform, one for each step that has any."""
+    def exemplars(self, class_ids: Iterable[int] | None = None) -> list[Any]:
+        """The exemplars, of all classes or of these, as data sets under the training transform, one for each step that has any."""
         if len(self.sources) < len(self._lengths):
             raise ValueError(
                 "HerdingReplayPlugin: the data sets of the exemplars are not known after load_state_dict. "
                 "Call find_sources(experience) with any experience of the benchmark, or train the next step."
             )
-        positions, start, parts = self.memory.positions(), 0, []
+        wanted = self.memory.classes if class_ids is None else tuple(class_ids)
+        return self.subsets(torch.cat([torch.empty(0, dtype=torch.int64), *(self.memory.of(class_id) for class_id in wanted)]))
+
+    def subsets(self, positions: Int[Tensor, "n"]) -> list[Any]:
+        """The images at these positions under the training transform, one data set for each step that has any."""
+        start, parts = 0, []
         for source, length in zip(self.sources, self._lengths, strict=True):
             own = positions[(positions >= start) & (positions < start + length)] - start
             if len(own):
@@ -67,28 +85,60 @@ class HerdingReplayPlugin(SupervisedPlugin):
         return parts
 
     def after_training_exp(self, strategy: Any, num_workers: int = 0, **kwargs: Any) -> None:
+        self.update(strategy, num_workers)
+
+    def update(self, strategy: Any, num_workers: int = 0) -> None:
+        """Choose exemplars of the classes of the step being trained, with the model as it is. Saying it again changes nothing."""
         experience = strategy.experience
-        features = features_of(
-            strategy.model, experience.dataset, batch_size=strategy.eval_mb_size, device=strategy.device, num_workers=num_workers
-        )
+        arriving = [class_id for class_id in classes_of(experience) if class_id not in self.memory.classes]
+        if not arriving:
+            return
+        features = self._features(strategy, experience.dataset, num_workers)
         targets = torch.as_tensor(list(experience.dataset.targets))
         offset = sum(self._lengths)
-        self.memory.reserve(classes_of(experience))
-        for class_id in classes_of(experience):
-            own = (targets == class_id).nonzero()[:, 0]
+        self.memory.reserve(arriving)
+        for class_id in arriving:
+            own = self.candidates(class_id, targets)
             self.memory.update(class_id, features[own.to(features.device)], own + offset)
+            if self.memory.rule != "first":
+                kept = (self.memory.of(class_id) - offset).to(features.device)
+                self._fresh[class_id] = F.normalize(features[kept])
         self.sources.append(experience.dataset)
         self._source_ids.append(experience.current_experience)
         self._lengths.append(len(experience.dataset))
 
-    def class_means(self, strategy: Any) -> dict[int, Float[Tensor, "D"]]:
-        """Unit mean of the unit features of each class's exemplars, under the eval transform: what `evaluate` takes as `class_means`."""
+    def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
+        """Which images of the step may become exemplars of a class: all of its own."""
+        return (targets == class_id).nonzero()[:, 0]
+
+    def _features(self, strategy: Any, data: Any, num_workers: int) -> Float[Tensor, "n D"]:
+        """Features of a data set, or, where the rule reads none, as many empty rows."""
+        if self.memory.rule == "first":
+            return torch.zeros(len(data), 1)
+        return features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device, num_workers=num_workers)
+
+    def class_means(self, strategy: Any, *, flip: bool = False) -> dict[int, Float[Tensor, "D"]]:
+        """Unit mean of the unit features of each class's exemplars, under the eval transform: what `evaluate` takes as `class_means`.
+
+        `flip` averages with the mean over the mirrored images. Features that herding has just found with this model are not computed again.
+        """
         if not len(self.memory):
             raise ValueError("HerdingReplayPlugin: no exemplars yet. Train a step first.")
-        data = concat_datasets(self.exemplars())
-        features = F.normalize(features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device))
+        means = {class_id: features.mean(0) for class_id, features in self._fresh.items()}
+        means |= self._means(strategy, [class_id for class_id in self.memory.classes if class_id not in means], flip=False)
+        if flip:
+            mirrored = self._means(strategy, self.memory.classes, flip=True)
+            means = {class_id: (mean + mirrored[class_id]) / 2 for class_id, mean in means.items()}
+        return {class_id: F.normalize(means[class_id], dim=0) for class_id in self.memory.classes}
+
+    def _means(self, strategy: Any, class_ids: Sequence[int], *, flip: bool) -> dict[int, Float[Tensor, "D"]]:
+        """Mean of the unit features of these classes' exemplars, one pass."""
+        if not class_ids:
+            return {}
+        data = concat_datasets(self.exemplars(class_ids))
+        features = features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device, flip=flip)
         targets = torch.as_tensor(list(data.targets), device=features.device)
-        return {class_id: F.normalize(features[targets == class_id].mean(0), dim=0) for class_id in self.memory.classes}
+        return {class_id: F.normalize(features[targets == class_id]).mean(0) for class_id in class_ids}
 
     def _check_budget(self, experience: Any) -> None:
         """Memory for every class of the benchmark, where the benchmark knows them all: said before the first batch."""
@@ -125,10 +175,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise, before anything is loaded, for a state of another budget or rule."""
-        ExemplarMemory(total=self.memory.total, per_class=self.memory.per_class, rule=self.memory.rule).load_state_dict(state["memory"])
+        memory = self.memory
+        fresh = type(memory)(total=memory.total, per_class=memory.per_class, rule=memory.rule, share=memory.share)
+        fresh.load_state_dict(state["memory"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state["memory"])
+        self.forget_features()
         if self._source_ids != state["source_ids"]:
             self.sources = []  # found again when the next experience comes
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])

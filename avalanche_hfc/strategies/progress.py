@@ -25,6 +25,7 @@ class Progress:
         self.evaluating = False
         self.turn: tuple[str, int] | None = None
         self.resume: Resume | None = None
+        self.saved_phase: dict[str, Any] | None = None  # of the state gone on from
         self._had_turn: dict[str, int] = {}  # event -> plugins that had their turn before the state was saved
 
     def go_on(self, strategy: Any) -> str | None:
@@ -35,7 +36,13 @@ class Progress:
         resume.restore(strategy)
         event, finished = resume.state["turn"]
         self._had_turn = {event: finished}
+        self.saved_phase = resume.state["phase"]
         return event
+
+    def take_phase(self) -> dict[str, Any] | None:
+        """The state of the phase in which the state was saved, once."""
+        saved, self.saved_phase = self.saved_phase, None
+        return saved
 
     def take_turns(self, strategy: Any, event: str, skip: type | tuple = (), **kwargs: Any) -> None:
         """Call `event` of every plugin; after `go_on`, once, of those that have not had their turn."""
@@ -61,7 +68,7 @@ class Progress:
         if self.evaluating or (self.in_step and self.turn is None):
             where = "an evaluation" if self.evaluating else "an epoch, or in a step that an error ended"
             raise RuntimeError(
-                f"state_dict: not inside {where}. Call it between steps, or in before_training_epoch, after_training_epoch or "
-                "after_training_exp of a plugin."
+                f"state_dict: not inside {where}. Call it between steps, or in before_training_epoch, after_training_epoch, "
+                "before_phase_epoch, after_phase_epoch or after_training_exp of a plugin."
             )
         return [self.turn[0], self.turn[1] + 1] if self.in_step and self.turn is not None else None

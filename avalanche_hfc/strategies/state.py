@@ -24,7 +24,7 @@ CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
-    "turn stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics random".split()
+    "turn phase method stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics random".split()
 )
 
 
@@ -60,6 +60,8 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "format": FORMAT,
             "strategy": type(strategy).__name__,
             "turn": turn,
+            "phase": None if strategy.phase_running is None else strategy.phase_running.state_dict(strategy),
+            "method": strategy.method_state(),
             "stop_training": strategy._stop_training,
             "model": dict(strategy.model.state_dict()),
             "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
@@ -109,6 +111,7 @@ def load_rest(strategy: Any, state: dict[str, Any]) -> None:
     """Everything but parameters: clock, plugins, what plugins read from evaluator and losses, random state."""
     vars(strategy.clock).update(state["clock"])
     load_plugins(strategy, state["plugins"])
+    strategy.load_method_state(state["method"])
     strategy.losses.means = dict(state["losses"])
     strategy.evaluator.last_metric_results = dict(state["metrics"])
     set_random_state(state["random"], strategy.device)

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader
 
-from avalanche_hfc.benchmarks.positions import collate, flatten
+from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 from avalanche_hfc.strategies.losses import EpochLosses
+from avalanche_hfc.strategies.phases import EVENTS, Phase, run_phases
 from avalanche_hfc.strategies.progress import Progress
 from avalanche_hfc.strategies.state import load_state, save_state
 
@@ -37,7 +38,9 @@ class IncrementalTemplate(SupervisedTemplate):
         super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
         self._stop_training: bool
         self.losses = EpochLosses()
+        self.loss_terms: dict[str, Tensor] = {}
         self.mb_prefix: Tensor | None = None
+        self.phase_running: Phase | None = None
         self.progress = Progress()
         self._eval_width = 0
         self._fixed_head_classes = 0
@@ -54,17 +57,34 @@ class IncrementalTemplate(SupervisedTemplate):
             table.learn(self.experience, self.clock.train_exp_counter)
             growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
             self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
+            check_first_step(table)
             super()._before_training_exp(**kwargs)
+            if self.progress.resume is None:
+                self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
             self.progress.in_step = False
             table.load_state_dict(before)
             raise
 
+    def begin_step(self, **kwargs: Any) -> None:
+        """What a method does once, when the model has grown and before the first epoch. A resumed step has done it."""
+
+    def phases(self) -> Sequence[Phase]:
+        """What follows the main epochs of the step being trained."""
+        return ()
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase that runs: "train" is that of the main epochs."""
+        return "train" if self.phase_running is None else self.phase_running.name
+
     def _train_exp(self, experience: Any, eval_streams: Any = None, **kwargs: Any) -> None:
         event = self.progress.go_on(self)
+        saved = self.progress.take_phase()
         if event == "after_training_epoch":
             self.progress.take_turns(self, event, skip=EvaluationPlugin, **kwargs)  # what it gathered in the epoch is gone
-        for _ in range(self.clock.train_exp_epochs, self.clock.train_exp_epochs if event == "after_training_exp" else self.train_epochs):
+        over = event == "after_training_exp" or event in EVENTS
+        for _ in range(self.clock.train_exp_epochs, self.clock.train_exp_epochs if over else self.train_epochs):
             self._before_training_epoch(**kwargs)
             if self._stop_training:
                 self._stop_training = False
@@ -72,6 +92,12 @@ class IncrementalTemplate(SupervisedTemplate):
             self.losses.start()
             self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
+        if event != "after_training_exp":
+            run_phases(self, self.phases(), event, saved, **kwargs)
+            self.end_step(**kwargs)
+
+    def end_step(self, **kwargs: Any) -> None:
+        """What a method does once, when the last phase is over and before `after_training_exp` of the plugins."""
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
         self.progress.take_turns(self, "before_training_epoch", **kwargs)
@@ -91,11 +117,7 @@ class IncrementalTemplate(SupervisedTemplate):
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
-        if self.is_training and getattr(self.model, "shares_prefix", False):
-            self.mb_prefix = self.model.prefix(self.mb_x)
-            logits = self.model.classify(self.model.embed(self.mb_x, self.mb_prefix))
-        else:
-            logits = super().forward()
+        logits = self.batch_logits()
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
                 f"The benchmark has class {self._fixed_head_classes - 1}, the model gives {logits.shape[1]} columns and cannot grow. "
@@ -105,10 +127,17 @@ class IncrementalTemplate(SupervisedTemplate):
             logits = F.pad(logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT)
         return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
 
+    def batch_logits(self) -> Tensor:
+        """Logits of the batch as the model gives them. A frozen prefix is kept in `mb_prefix`, for the teacher."""
+        if self.is_training and getattr(self.model, "shares_prefix", False):
+            self.mb_prefix = self.model.prefix(self.mb_x)
+            return self.model.classify(self.model.embed(self.mb_x, self.mb_prefix))
+        return super().forward()
+
     def _before_backward(self, **kwargs: Any) -> None:
         classification = self.loss.detach()
         super()._before_backward(**kwargs)
-        terms = {"criterion": classification}
+        terms = dict(self.loss_terms) or {"criterion": classification}
         for plugin in self.plugins:
             terms |= getattr(plugin, "loss_terms", {})
         self.losses.add(self.loss.detach(), terms)
@@ -116,26 +145,37 @@ class IncrementalTemplate(SupervisedTemplate):
     def _after_training_iteration(self, **kwargs: Any) -> None:
         super()._after_training_iteration(**kwargs)
         self.mb_prefix = None
+        self.loss_terms = {}
 
     # Data
 
     def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
-        if not self._load_positions(self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last):
+        flat = self._flat(kwargs)
+        if flat is None:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
+        else:
+            self.dataloader = self.loader_of(flat, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last)
 
     def make_eval_dataloader(self, **kwargs: Any) -> None:
-        if not self._load_positions(self.eval_mb_size, kwargs):
+        flat = self._flat(kwargs)
+        if flat is None:
             super().make_eval_dataloader(**kwargs)
+        else:
+            self.dataloader = self.loader_of(flat, self.eval_mb_size, kwargs)
 
-    def _load_positions(self, batch_size: int, asked: dict[str, Any], **options: Any) -> bool:
-        """Load whole batches by position, past Avalanche's layers; False where the data set's structure is not understood."""
+    def _flat(self, asked: dict[str, Any]) -> Any:
+        """The step's data for loading by position, past Avalanche's layers; None where their structure is not understood."""
         several_tasks = len(getattr(self.experience, "task_labels", ())) > 1
-        flat = None if several_tasks or "ffcv_args" in asked else flatten(self.adapted_dataset)
-        if flat is not None:
-            options |= {name: asked[name] for name in ("num_workers", "pin_memory", "persistent_workers") if name in asked}
-            options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
-            self.dataloader = DataLoader(flat, collate_fn=collate, **options)
-        return flat is not None
+        return None if several_tasks or "ffcv_args" in asked else flatten(self.adapted_dataset)
+
+    def loader_of(self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any) -> DataLoader:
+        """A loader of whole batches by position, with what the user asked `train` or `eval` for."""
+        flat = data if isinstance(data, PositionDataset) else flatten(data)
+        options |= {name: asked[name] for name in ("num_workers", "pin_memory", "persistent_workers") if name in asked}
+        options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
+        if "batch_sampler" in options:
+            options.pop("batch_size")
+        return DataLoader(data if flat is None else flat, collate_fn=data.collate_fn if flat is None else collate, **options)
 
     # Evaluation
 
@@ -168,15 +208,29 @@ class IncrementalTemplate(SupervisedTemplate):
 
     # State
 
+    def method_state(self) -> dict[str, Any]:
+        """What a method keeps beside model, teacher and plugins, as tensors and plain data."""
+        return {}
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        """Take over what `method_state` gave."""
+
     def state_dict(self) -> dict[str, Any]:
         """Everything the rest of the training depends on, as tensors and plain data: read it back with `weights_only=True`.
 
-        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch` or `after_training_exp`. The user's own
-        plugins take part if they have `state_dict` and `load_state_dict`. Not in it: what loggers wrote and metrics gathered, and the
-        random state inside loader processes that outlive an epoch (`persistent_workers`).
+        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch`, `before_phase_epoch`,
+        `after_phase_epoch` or `after_training_exp`. The user's own plugins take part if they have `state_dict`
+        and `load_state_dict`. Not in it: what loggers wrote and metrics gathered, and the random state inside loader processes that outlive
+        an epoch (`persistent_workers`).
         """
         return save_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state in a strategy built like the one that gave it. If it was saved inside a step, train that experience next."""
         load_state(self, state)
+
+
+def check_first_step(table: StepTable) -> None:
+    """A first step with one class: every softmax loss is 0, nothing would be learned."""
+    if table.current == 0 and table.num_seen < 2:
+        raise ValueError(f"The first step has one class only ({min(table.step_of)}): there is nothing to tell it from. Begin with two or more.")

@@ -1,0 +1,166 @@
+"""The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own optimizer, own loss."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+EVENTS = ("before_phase_epoch", "after_phase_epoch")
+
+
+class Phase:
+    """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters of `module` that require gradients.
+
+    `start` is what is done once, before the first epoch; `entered` is a context that holds for all epochs, and is entered again when an
+    interrupted phase goes on. `finish` comes after the last epoch. `schedule`: the learning rate stays, or falls to 0 along a cosine.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_epochs: int,
+        lr: float,
+        module: Callable[[], nn.Module],
+        data: Callable[[], Any],
+        loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]],
+        entered: Callable[[], Any],
+        start: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None,
+        schedule: Literal["constant", "cosine"] = "constant",
+        overrides: Mapping[str, Any] | None = None,
+    ):
+        self.name = name
+        self.num_epochs = num_epochs
+        self.lr = lr
+        self.module = module
+        self.data = data
+        self.loss = loss
+        self.entered = entered
+        self.start = start
+        self.finish = finish
+        self.schedule = schedule
+        self.overrides = overrides or {}
+        self.epoch = 0
+        self.optimizer: Optimizer
+
+    def run(self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
+        """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
+        if saved is None and self.start is not None:
+            self.start()
+        with self.entered():
+            module = self.module()
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            self.optimizer = optimizer_like(strategy.optimizer, trained, lr=self.lr, **self.overrides)
+            if saved is not None:
+                self.load(strategy, saved)
+            strategy.phase_running = self
+            try:
+                self._epochs(strategy, event, **kwargs)
+            finally:
+                strategy.phase_running = None
+        if self.finish is not None:
+            self.finish()
+
+    def _epochs(self, strategy: Any, event: str | None, **kwargs: Any) -> None:
+        turns = strategy.progress.take_turns
+        if event == "after_phase_epoch":
+            turns(strategy, event, **kwargs)
+            self.epoch += 1
+        loader = strategy.loader_of(self.data(), strategy.train_mb_size, kwargs, shuffle=True)
+        while self.epoch < self.num_epochs:
+            turns(strategy, "before_phase_epoch", **kwargs)
+            strategy.losses.start()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr * lr_factor(self.schedule, self.epoch, self.num_epochs)
+            for batch in loader:
+                self._iteration(strategy, batch[0].to(strategy.device), batch[1].to(strategy.device))
+            strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
+            turns(strategy, "after_phase_epoch", **kwargs)
+            self.epoch += 1
+
+    def _iteration(self, strategy: Any, x: Tensor, targets: Tensor) -> None:
+        torch.clear_autocast_cache()
+        self.optimizer.zero_grad()
+        terms = self.loss(x, targets)
+        total = sum_of(terms)
+        total.backward()
+        self.optimizer.step()
+        strategy.losses.add(total.detach(), {name: term.detach() for name, term in terms.items()})
+
+    def state_dict(self, strategy: Any) -> dict[str, Any]:
+        module = self.module()
+        return {
+            "name": self.name,
+            "epoch": self.epoch,
+            "optimizer": self.optimizer.state_dict(),
+            "module": None if module is strategy.model else dict(module.state_dict()),
+        }
+
+    def load(self, strategy: Any, saved: dict[str, Any]) -> None:
+        self.epoch = saved["epoch"]
+        self.optimizer.load_state_dict(saved["optimizer"])
+        if saved["module"] is not None:
+            self.module().load_state_dict(saved["module"])
+
+
+def run_phases(strategy: Any, phases: Iterable[Phase], event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
+    """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a phase."""
+    for phase in phases:
+        if event in EVENTS:
+            assert saved is not None
+            if phase.name != saved["name"]:
+                continue
+            phase.run(strategy, event, saved, **kwargs)
+            event = None
+        else:
+            phase.run(strategy, None, None, **kwargs)
+
+
+def sum_of(terms: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the terms, the first one bitwise where it is the only one."""
+    values = list(terms.values())
+    return sum(values[1:], start=values[0])
+
+
+def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
+    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+
+
+def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter], **overrides: Any) -> Optimizer:
+    """An optimizer of the same kind and options over other parameters, with a fresh state."""
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}
+    return type(optimizer)(parameters, **{name: value for name, value in options.items() if takes_all or name in accepted})  # type: ignore[call-arg]
+
+
+@contextmanager
+def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -> Iterator[None]:
+    """Inside, only these parts of the model require gradients; the rest is in eval mode if asked for. Put back afterwards."""
+    flags = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.requires_grad_(False)
+        if eval_mode:
+            model.eval()
+        for part in parts:
+            part.requires_grad_()
+            part.train()
+        yield
+    finally:
+        for parameter, flag in flags.items():
+            parameter.requires_grad_(flag)
+        for module, training in modes.items():
+            module.training = training
+
+
+def checked_epochs(owner: str, name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{owner}: {name} must be a whole number of 1 or more, got {value!r}.")
+    return value

@@ -1,0 +1,314 @@
+"""Avalanche's own strategies as comparison rows: as avalanche-lib 0.6.0 ships them, and with the repairs of `avalanche_hfc.compat`.
+
+All take the same keyword arguments, so that `SHIPPED[name](model=…, optimizer=…, …)` builds any of them. Nothing else is changed: their
+evaluation and their memory are Avalanche's own. They need the batches of `nc_benchmark`: (x, y, task label).
+A prediction of BiC exists in `strategy.eval` only, which corrects the logits behind the model's back.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+import torch
+from avalanche.core import BasePlugin
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins.evaluation import default_evaluator
+from avalanche.training.supervised import DER, ER_ACE, EWC, BiC, Cumulative, ICaRL, JointTraining, LwF, Naive, Replay
+from avalanche.training.templates import SupervisedTemplate
+from torch import Tensor
+from torch.nn import CrossEntropyLoss, Module
+from torch.optim import Optimizer
+
+from avalanche_hfc.compat import RepairedBiC, RepairedDER, RepairedER_ACE, RepairedICaRL, RepairedLwF
+from avalanche_hfc.models import EmbeddingModel
+from avalanche_hfc.plugins.herding import checked_budget
+from avalanche_hfc.plugins.hosts import Host
+
+Number = float | int
+
+
+class ComparisonRow(SupervisedTemplate):
+    """What the rows share: the common arguments, `plugins` copied, unknown options refused. Comes before the host among a row's bases."""
+
+    cannot_run: ClassVar[str | None] = None  # why the row fails on current torch or with a growing head; None: it runs
+    trains_on_stream: ClassVar[bool] = False  # True: `train(stream)` once; False: `train(experience)` for each step
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        train_mb_size: int = 1,
+        train_epochs: int = 1,
+        eval_mb_size: int | None = None,
+        device: str | torch.device = "cpu",
+        plugins: Sequence[BasePlugin] | None = None,
+        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
+        eval_every: int = -1,
+        host_options: dict[str, Any] | None = None,  # from the row itself, under the host's names
+        **unknown: Any,
+    ):
+        self._refuse(unknown)
+        arguments = dict(
+            **self._trained(model, criterion),
+            **(host_options or {}),
+            optimizer=optimizer,
+            train_mb_size=train_mb_size,
+            train_epochs=train_epochs,
+            eval_mb_size=eval_mb_size,
+            device=device,
+            plugins=list(plugins or ()),  # Avalanche appends to the list it is given
+            evaluator=evaluator,
+            eval_every=eval_every,
+        )
+        super().__init__(**arguments)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Every argument of this row."""
+        own = [kind.__init__ for kind in cls.__mro__ if issubclass(kind, ComparisonRow) and "__init__" in vars(kind)]
+        parameters = [parameter for init in own for parameter in inspect.signature(init).parameters.values()]
+        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "host_options"]
+
+    def _refuse(self, unknown: dict[str, Any]) -> None:
+        known = self.option_names()
+        for name in unknown:
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{type(self).__name__} has no option {name!r}. It takes: {', '.join(known)}.{hint}")
+
+    def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
+        """Model and criterion under the names the host has for them."""
+        return {"model": model, "criterion": criterion}
+
+    def _check_plain(self, criterion: Any) -> None:
+        """Raise where the host would leave out what is special about a criterion."""
+        try:
+            Host.check_criterion(criterion)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__} has a loss of its own: {error}.") from None
+
+
+def check_least(name: str, value: Number, least: Number, *, excluded: bool = False) -> None:
+    """Raise unless value ≥ least; with `excluded`, unless it is above."""
+    if not (value > least if excluded else value >= least):  # NaN is refused, too
+        raise ValueError(f"{name} must be {'above' if excluded else 'at least'} {least}, got {value!r}.")
+
+
+# Without a memory
+
+
+class ShippedNaive(ComparisonRow, Naive):
+    """Fine-tuning."""
+
+
+class ShippedCumulative(ComparisonRow, Cumulative):
+    """Each step trains on the data of all steps so far."""
+
+
+class ShippedJointTraining(ComparisonRow, JointTraining):
+    """The upper bound. Call `train(stream)` once, with the whole stream or a part of it; a second call raises `AlreadyTrainedError`."""
+
+    trains_on_stream = True
+
+
+class _LwFRow(ComparisonRow):
+    """LwF (Li and Hoiem, 2017): their weight 1 and temperature 2. `alpha` may be a sequence, one for each step."""
+
+    def __init__(self, *, alpha: Number | Sequence[Number] = 1.0, temperature: Number = 2.0, **common: Any):
+        for weight in alpha if isinstance(alpha, Sequence) else [alpha]:
+            check_least("alpha", weight, 0)
+        check_least("temperature", temperature, 0, excluded=True)
+        super().__init__(host_options={"alpha": alpha, "temperature": temperature}, **common)
+
+
+class ShippedLwF(_LwFRow, LwF):
+    """LwF as shipped: its teacher stays in train mode."""
+
+
+class FixedLwF(_LwFRow, RepairedLwF):
+    """LwF with a teacher in eval mode."""
+
+
+class ShippedEWC(ComparisonRow, EWC):
+    """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance. `ewc_lambda` 1 is Avalanche's own baseline's."""
+
+    def __init__(
+        self,
+        *,
+        ewc_lambda: Number = 1.0,
+        mode: str = "separate",
+        decay_factor: Number | None = None,
+        keep_importance_data: bool = False,
+        **common: Any,
+    ):
+        check_least("ewc_lambda", ewc_lambda, 0)
+        if (mode, decay_factor is None) not in {("separate", True), ("online", False)}:
+            raise ValueError(f"Give mode='separate' alone or mode='online' with decay_factor; got {mode!r}, decay_factor={decay_factor!r}.")
+        options = dict(ewc_lambda=ewc_lambda, mode=mode, decay_factor=decay_factor, keep_importance_data=keep_importance_data)
+        super().__init__(host_options=options, **common)
+
+
+# With a memory: `mem_size` exemplars in total, 2000 if nothing is said
+
+
+class ShippedReplay(ComparisonRow, Replay):
+    """Replay of a random sample of each step."""
+
+    def __init__(self, *, mem_size: int | None = None, **common: Any):
+        super().__init__(host_options={"mem_size": checked_budget(mem_size, None)["total"]}, **common)
+
+
+class _ReplayLoopRow(ComparisonRow):
+    """A host that replays nothing, and says nothing, while its memory holds fewer than `batch_size_mem` images.
+
+    `batch_size_mem=None` is min(train_mb_size, mem_size), which the memory holds after the first step unless that has fewer images.
+    """
+
+    def __init__(
+        self,
+        *,
+        mem_size: int | None = None,
+        batch_size_mem: int | None = None,
+        train_mb_size: int = 1,
+        criterion: Any = CrossEntropyLoss(),  # noqa: B008
+        host_options: dict[str, Any] | None = None,
+        **common: Any,
+    ):
+        total = checked_budget(mem_size, None)["total"]
+        batch = min(train_mb_size, total) if batch_size_mem is None else batch_size_mem
+        if not 1 <= batch <= total:
+            raise ValueError(f"batch_size_mem must be in 1…{total} (mem_size), got {batch}: a larger one means no replay at all.")
+        self._check_plain(criterion)
+        options = {"mem_size": total, "batch_size_mem": batch, **(host_options or {})}
+        super().__init__(train_mb_size=train_mb_size, criterion=criterion, host_options=options, **common)
+
+
+class _DERRow(_ReplayLoopRow):
+    """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the cross-entropy of exemplars; beta 0 is DER."""
+
+    def __init__(self, *, alpha: Number = 0.1, beta: Number = 0.5, **common: Any):
+        check_least("alpha", alpha, 0)
+        check_least("beta", beta, 0)
+        super().__init__(host_options={"alpha": alpha, "beta": beta}, **common)
+
+
+class ShippedDER(_DERRow, DER):
+    """DER++ as shipped."""
+
+    cannot_run = (
+        "The logits kept with an exemplar have the width of their time: once the head has grown, their squared error raises "
+        "'The size of tensor a … must match the size of tensor b …'; a head that is wide from the first step on meets their -1000 instead."
+    )
+
+
+class FixedDER(_DERRow, RepairedDER):
+    """DER++ that compares the logits known at the time only."""
+
+
+class ShippedER_ACE(_ReplayLoopRow, ER_ACE):
+    """ER-ACE (Caccia et al., 2022) as shipped: its loss is NaN once logits of a batch differ by about 104."""
+
+
+class FixedER_ACE(_ReplayLoopRow, RepairedER_ACE):
+    """ER-ACE with a cross-entropy that stays finite."""
+
+
+class EmbeddingOf(Module):
+    """`embed` of a model as a module: shares the model, and with it the parameters of the head."""
+
+    def __init__(self, model: EmbeddingModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.embed(x)
+
+
+class _ICaRLRow(ComparisonRow):
+    """iCaRL (Rebuffi et al., 2017): binary cross-entropy in training, nearest mean of exemplars in evaluation.
+
+    The parts are `model.embed` and `model.head`, no copies: an optimizer over `model.parameters()` trains them. `strategy.model` is the
+    host's own module around them; in eval mode it answers with negative distances.
+    The memory holds ceil(mem_size / classes) of each class, which can be more than `mem_size`; `fixed_memory=False`: `mem_size` of each.
+    """
+
+    def __init__(self, *, mem_size: int | None = None, buffer_transform: Any = None, fixed_memory: bool = True, **common: Any):
+        options = {"memory_size": checked_budget(mem_size, None)["total"], "buffer_transform": buffer_transform}
+        super().__init__(host_options={**options, "fixed_memory": fixed_memory}, **common)
+
+    def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
+        self._check_plain(criterion)
+        if not isinstance(model, EmbeddingModel):
+            own = type(self).__name__
+            raise TypeError(f"{own} needs an EmbeddingModel, whose embed and head it trains (TSAViT, ViT, ResNet32, …); got {type(model).__name__}.")
+        return {"feature_extractor": EmbeddingOf(model), "classifier": model.head}
+
+
+class ShippedICaRL(_ICaRLRow, ICaRL):
+    """iCaRL as shipped."""
+
+
+class FixedICaRL(_ICaRLRow, RepairedICaRL):
+    """iCaRL with a fresh teacher in eval mode after each step."""
+
+
+class _BiCRow(ComparisonRow):
+    """BiC (Wu et al., 2019). Beside `mem_size` exemplars it keeps val_percentage · mem_size images, never trained on, for the correction.
+
+    `T` is the temperature, `lamb` the weight of distillation (-1: share of the old classes), `lr` that of `stage_2_epochs` of correction.
+    """
+
+    def __init__(
+        self,
+        *,
+        mem_size: int | None = None,
+        val_percentage: Number = 0.1,
+        T: Number = 2,
+        stage_2_epochs: int = 200,
+        lamb: Number = -1,
+        lr: Number = 0.1,
+        **common: Any,
+    ):
+        total = checked_budget(mem_size, None)["total"]
+        if not (0 < val_percentage < 1 and int(val_percentage * total) >= 1):
+            raise ValueError(f"val_percentage must be in (0, 1) and leave an image of mem_size={total} for the correction, got {val_percentage!r}.")
+        check_least("T", T, 0, excluded=True)
+        check_least("stage_2_epochs", stage_2_epochs, 1)
+        check_least("lr", lr, 0, excluded=True)
+        options = dict(mem_size=total, val_percentage=val_percentage, T=T, stage_2_epochs=stage_2_epochs, lamb=lamb, lr=lr)
+        super().__init__(host_options=options, **common)
+
+
+class ShippedBiC(_BiCRow, BiC):
+    """BiC as shipped."""
+
+    cannot_run = (
+        "Its correction after the second step gives torch's scheduler an argument that torch has removed: "
+        "'MultiStepLR.__init__() got an unexpected keyword argument 'verbose''."
+    )
+
+
+class FixedBiC(_BiCRow, RepairedBiC):
+    """BiC that runs on current torch, distils over the classes and gives back the experience's data."""
+
+
+SHIPPED: dict[str, type] = {
+    "avalanche-naive": ShippedNaive,
+    "avalanche-replay": ShippedReplay,
+    "avalanche-lwf": ShippedLwF,
+    "avalanche-lwf-fixed": FixedLwF,
+    "avalanche-ewc": ShippedEWC,
+    "avalanche-der": ShippedDER,
+    "avalanche-der-fixed": FixedDER,
+    "avalanche-er_ace": ShippedER_ACE,
+    "avalanche-er_ace-fixed": FixedER_ACE,
+    "avalanche-icarl": ShippedICaRL,
+    "avalanche-icarl-fixed": FixedICaRL,
+    "avalanche-bic": ShippedBiC,
+    "avalanche-bic-fixed": FixedBiC,
+    "avalanche-cumulative": ShippedCumulative,
+    "avalanche-joint": ShippedJointTraining,
+}
