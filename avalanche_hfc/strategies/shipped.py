@@ -5,9 +5,7 @@ evaluation and their memory are Avalanche's own. They need the batches of `nc_be
 A prediction of BiC exists in `strategy.eval` only, which corrects the logits behind the model's back.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +27,10 @@ Number = float | int
 
 
 class ComparisonRow(SupervisedTemplate):
-    """What the rows share: the common arguments, `plugins` copied, unknown options refused. Comes before the host among a row's bases."""
+    """What the rows share: the common arguments, and `plugins` copied. Comes before the host among a row's bases.
+
+    An option that is not the row's is a TypeError; those with a memory, and no others, have `mem_size` in their signature.
+    """
 
     cannot_run: ClassVar[str | None] = None  # why the row fails on current torch or with a growing head; None: it runs
     trains_on_stream: ClassVar[bool] = False  # True: `train(stream)` once; False: `train(experience)` for each step
@@ -48,9 +49,7 @@ class ComparisonRow(SupervisedTemplate):
         evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
         eval_every: int = -1,
         host_options: dict[str, Any] | None = None,  # from the row itself, under the host's names
-        **unknown: Any,
     ):
-        self._refuse(unknown)
         arguments = dict(
             **self._trained(model, criterion),
             **(host_options or {}),
@@ -64,20 +63,6 @@ class ComparisonRow(SupervisedTemplate):
             eval_every=eval_every,
         )
         super().__init__(**arguments)
-
-    @classmethod
-    def option_names(cls) -> list[str]:
-        """Every argument of this row."""
-        own = [kind.__init__ for kind in cls.__mro__ if issubclass(kind, ComparisonRow) and "__init__" in vars(kind)]
-        parameters = [parameter for init in own for parameter in inspect.signature(init).parameters.values()]
-        return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "host_options"]
-
-    def _refuse(self, unknown: dict[str, Any]) -> None:
-        known = self.option_names()
-        for name in unknown:
-            near = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{type(self).__name__} has no option {name!r}. It takes: {', '.join(known)}.{hint}")
 
     def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
         """Model and criterion under the names the host has for them."""
@@ -136,13 +121,8 @@ class ShippedEWC(ComparisonRow, EWC):
     """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance. `ewc_lambda` 1 is Avalanche's own baseline's."""
 
     def __init__(
-        self,
-        *,
-        ewc_lambda: Number = 1.0,
-        mode: str = "separate",
-        decay_factor: Number | None = None,
-        keep_importance_data: bool = False,
-        **common: Any,
+        self, *, ewc_lambda: Number = 1.0, mode: str = "separate", decay_factor: Number | None = None,
+        keep_importance_data: bool = False, **common: Any,
     ):
         check_least("ewc_lambda", ewc_lambda, 0)
         if (mode, decay_factor is None) not in {("separate", True), ("online", False)}:
@@ -189,10 +169,10 @@ class _ReplayLoopRow(ComparisonRow):
 class _DERRow(_ReplayLoopRow):
     """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the cross-entropy of exemplars; beta 0 is DER."""
 
-    def __init__(self, *, alpha: Number = 0.1, beta: Number = 0.5, **common: Any):
+    def __init__(self, *, mem_size: int | None = None, alpha: Number = 0.1, beta: Number = 0.5, **common: Any):
         check_least("alpha", alpha, 0)
         check_least("beta", beta, 0)
-        super().__init__(host_options={"alpha": alpha, "beta": beta}, **common)
+        super().__init__(mem_size=mem_size, host_options={"alpha": alpha, "beta": beta}, **common)
 
 
 class ShippedDER(_DERRow, DER):
@@ -200,7 +180,8 @@ class ShippedDER(_DERRow, DER):
 
     cannot_run = (
         "The logits kept with an exemplar have the width of their time: once the head has grown, their squared error raises "
-        "'The size of tensor a … must match the size of tensor b …'; a head that is wide from the first step on meets their -1000 instead."
+        "`The size of tensor a … must match the size of tensor b …` (where the first step brings the largest class id, the head has its "
+        "width at once, and the error is that to the -1000 of columns not trained then)."
     )
 
 
@@ -242,13 +223,16 @@ class _ICaRLRow(ComparisonRow):
     def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
         self._check_plain(criterion)
         if not isinstance(model, EmbeddingModel):
-            own = type(self).__name__
-            raise TypeError(f"{own} needs an EmbeddingModel, whose embed and head it trains (TSAViT, ViT, ResNet32, …); got {type(model).__name__}.")
+            own, given = type(self).__name__, type(model).__name__
+            raise TypeError(f"{own} needs an EmbeddingModel (TSAViT, ViT, ResNet32, …), whose embed and head it trains; got {given}.")
         return {"feature_extractor": EmbeddingOf(model), "classifier": model.head}
 
 
 class ShippedICaRL(_ICaRLRow, ICaRL):
-    """iCaRL as shipped."""
+    """iCaRL as shipped: its teacher stays in train mode, and takes over a grown head by `load_state_dict`.
+
+    `GrowingLinear` allows that. With Avalanche's `IncrementalClassifier` as `model.head` it raises `size mismatch` after the second step.
+    """
 
 
 class FixedICaRL(_ICaRLRow, RepairedICaRL):
@@ -274,7 +258,7 @@ class _BiCRow(ComparisonRow):
     ):
         total = checked_budget(mem_size, None)["total"]
         if not (0 < val_percentage < 1 and int(val_percentage * total) >= 1):
-            raise ValueError(f"val_percentage must be in (0, 1) and leave an image of mem_size={total} for the correction, got {val_percentage!r}.")
+            raise ValueError(f"val_percentage must be in (0, 1), and 1 image or more of mem_size={total}; got {val_percentage!r}.")
         check_least("T", T, 0, excluded=True)
         check_least("stage_2_epochs", stage_2_epochs, 1)
         check_least("lr", lr, 0, excluded=True)
@@ -287,7 +271,7 @@ class ShippedBiC(_BiCRow, BiC):
 
     cannot_run = (
         "Its correction after the second step gives torch's scheduler an argument that torch has removed: "
-        "'MultiStepLR.__init__() got an unexpected keyword argument 'verbose''."
+        "`MultiStepLR.__init__() got an unexpected keyword argument 'verbose'`."
     )
 
 

@@ -1,0 +1,264 @@
+"""Avalanche's own strategies as comparison rows: which of them run with a growing head, what they learn, what they refuse."""
+
+import inspect
+import re
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+import torch
+from avalanche.evaluation.metrics import accuracy_metrics
+from avalanche.models import IncrementalClassifier
+from avalanche.training.plugins import EvaluationPlugin, LwFPlugin, ReplayPlugin, SupervisedPlugin
+from avalanche.training.supervised.joint_training import AlreadyTrainedError
+from strategy_runs import At, benchmark_of, mlp, vit
+from torch import nn
+
+from avalanche_hfc.strategies import shipped
+from avalanche_hfc.strategies.shipped import SHIPPED
+
+FINETUNING = 1 / 3  # it ends with the two classes of the last of three steps
+MEMORY = {"replay", "der", "der-fixed", "er_ace", "er_ace-fixed", "icarl", "icarl-fixed", "bic", "bic-fixed"}
+FAILING = {"avalanche-der": RuntimeError, "avalanche-bic": TypeError}
+RUNNING = [name for name in SHIPPED if name not in FAILING]
+ENDS_WELL = [name for name in RUNNING if name.removeprefix("avalanche-") in MEMORY | {"cumulative", "joint"}]
+
+
+def build(name, model=None, **options):
+    kind = SHIPPED[name]
+    model = vit() if model is None else model
+    small = {"mem_size": 60, "val_percentage": 0.3, "stage_2_epochs": 30}
+    defaults = {option: value for option, value in small.items() if option in inspect.signature(kind).parameters}
+    evaluator = EvaluationPlugin(accuracy_metrics(stream=True), loggers=[])
+    defaults |= dict(train_mb_size=20, train_epochs=6, eval_mb_size=60, evaluator=evaluator)
+    return kind(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3), **(defaults | options))
+
+
+def accuracy(strategy, stream):
+    (value,) = [v for k, v in strategy.eval(stream).items() if k.startswith("Top1_Acc_Stream/eval")]
+    return value
+
+
+@cache
+def run(name, **options):
+    """Three steps of two digits, or one training on all of them."""
+    torch.manual_seed(0)
+    benchmark, model, mine = benchmark_of(per_class=60), vit(), SupervisedPlugin()
+    given = [mine]
+    strategy = build(name, model, plugins=given, **options)
+    before = {name: value.detach().clone() for name, value in model.backbone.named_parameters()}
+    steps = [benchmark.train_stream] if strategy.trains_on_stream else benchmark.train_stream
+    accuracies = []
+    for step, part in enumerate(steps):
+        strategy.train(part)
+        accuracies.append(accuracy(strategy, benchmark.test_stream if strategy.trains_on_stream else benchmark.test_stream[: step + 1]))
+    return SimpleNamespace(strategy=strategy, model=model, accuracies=accuracies, given=given, mine=mine, before=before)
+
+
+# What runs
+
+
+def test_the_rows_that_cannot_run_are_der_and_bic_as_shipped():
+    assert {name for name, kind in SHIPPED.items() if kind.cannot_run} == FAILING.keys()
+    assert len(SHIPPED) == 15 and sum(name.endswith("-fixed") for name in SHIPPED) == 5
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_row_that_cannot_run_raises_in_the_second_step_what_it_says(name):
+    strategy, benchmark = build(name, train_epochs=1), benchmark_of(per_class=20)
+    strategy.train(benchmark.train_stream[0])
+    assert accuracy(strategy, benchmark.test_stream[:1]) > 0
+    said = re.search("`(.+)`", SHIPPED[name].cannot_run)[1]
+    with pytest.raises(FAILING[name], match=".*".join(map(re.escape, said.split("…")))):
+        strategy.train(benchmark.train_stream[1])
+
+
+def test_shipped_der_with_the_largest_class_first_meets_the_logits_of_untrained_columns():
+    losses = []
+    watch = At("before_backward", lambda strategy: losses.append(strategy.loss.item()))
+    strategy = build("avalanche-der", plugins=[watch], train_epochs=1)
+    first, second, _ = benchmark_of(per_class=20, order=[5, 1, 4, 0, 2, 3]).train_stream
+    strategy.train(first)
+    assert max(losses) < 10
+    strategy.train(second)
+    assert max(losses) > 0.1 * 1000**2 / 6  # alpha · (one column of six)
+
+
+def test_shipped_icarl_fails_with_avalanches_own_growing_head_and_the_fixed_one_does_not():
+    for name in ("avalanche-icarl", "avalanche-icarl-fixed"):
+        model = vit()
+        model.head = IncrementalClassifier(model.embed_dim)
+        strategy, benchmark = build(name, model, train_epochs=1), benchmark_of()
+        strategy.train(benchmark.train_stream[0])
+        if name.endswith("-fixed"):
+            strategy.train(benchmark.train_stream[1])
+        else:
+            with pytest.raises(RuntimeError, match="size mismatch for train_classifier"):
+                strategy.train(benchmark.train_stream[1])
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_row_learns_its_first_step_trains_every_parameter_and_leaves_the_callers_list_alone(name):
+    ran = run(name)
+    chance = 1 / 6 if ran.strategy.trains_on_stream else 1 / 2
+    assert ran.accuracies[0] > chance + 0.3
+    assert len(ran.accuracies) == (1 if ran.strategy.trains_on_stream else 3)
+    assert ran.given == [ran.mine] and ran.strategy.plugins[0] is ran.mine
+    assert ran.model.head.seen.tolist() == [True] * 6
+    trained = {id(parameter) for group in ran.strategy.optimizer.param_groups for parameter in group["params"]}
+    assert trained == {id(parameter) for parameter in ran.model.parameters()}
+    assert [name for name, value in ran.model.backbone.named_parameters() if torch.equal(value, ran.before[name])] == []
+
+
+@pytest.mark.parametrize("name", ENDS_WELL)
+def test_a_row_with_a_memory_or_all_the_data_ends_well_above_naive(name):
+    assert run("avalanche-naive").accuracies[-1] < FINETUNING + 0.05
+    assert run(name).accuracies[-1] > FINETUNING + 0.15
+
+
+def test_joint_training_alone_trains_on_the_stream_and_only_once():
+    assert [name for name, kind in SHIPPED.items() if kind.trains_on_stream] == ["avalanche-joint"]
+    with pytest.raises(AlreadyTrainedError):
+        run("avalanche-joint").strategy.train(benchmark_of().train_stream)
+
+
+# Their parts
+
+
+@pytest.mark.parametrize(("name", "training"), [("avalanche-lwf", True), ("avalanche-lwf-fixed", False)])
+def test_only_the_fixed_lwf_teacher_is_in_eval_mode(name, training):
+    (plugin,) = [plugin for plugin in run(name).strategy.plugins if isinstance(plugin, LwFPlugin)]
+    assert {module.training for module in plugin.lwf.prev_model.modules()} == {training}
+
+
+@pytest.mark.parametrize(("name", "finite"), [("avalanche-er_ace", False), ("avalanche-er_ace-fixed", True)])
+def test_only_the_fixed_er_ace_has_a_loss_that_stays_finite_on_saturated_logits(name, finite):
+    logits, targets = torch.tensor([[0.0, 200.0, 0.0]]).repeat(2, 1), torch.tensor([0, 1])
+    assert build(name).ace_criterion(logits, targets, logits, targets).isfinite().item() is finite
+
+
+@pytest.mark.parametrize(("name", "training"), [("avalanche-icarl", True), ("avalanche-icarl-fixed", False)])
+def test_icarl_is_built_from_the_models_own_parts_and_only_the_fixed_teacher_is_in_eval_mode(name, training):
+    strategy, model = run(name).strategy, run(name).model
+    teacher = strategy._criterion.old_model
+    assert {module.training for module in teacher.modules()} == {training}
+    assert torch.equal(teacher.train_classifier.weight, model.head.weight) and teacher.train_classifier is not model.head
+    assert strategy.model.train_classifier is model.head and strategy.model.feature_extractor.model is model
+    images = torch.randn(3, 1, 8, 8)
+    assert torch.equal(strategy.model.train_classifier(strategy.model.feature_extractor(images)), model(images))
+
+
+@pytest.mark.parametrize("kind", ["lwf", "ewc", "der-fixed", "bic-fixed", "icarl"])
+def test_an_option_reaches_the_host(kind):
+    expected = {
+        "lwf": (dict(alpha=3, temperature=5), lambda s: (s.plugins[0].lwf.alpha, s.plugins[0].lwf.temperature), (3, 5), (1, 2)),
+        "ewc": (
+            dict(ewc_lambda=7, mode="online", decay_factor=0.5, keep_importance_data=True),
+            lambda s: [getattr(s.plugins[0], option) for option in ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")],
+            [7, "online", 0.5, True],
+            [1, "separate", None, True],  # "separate" keeps it always
+        ),
+        "der-fixed": (dict(alpha=3, beta=0, batch_size_mem=9), lambda s: (s.alpha, s.beta, s.batch_size_mem), (3, 0, 9), (0.1, 0.5, 20)),
+        "bic-fixed": (dict(T=5, lamb=2, lr=0.3), lambda s: (s.plugins[0].T, s.plugins[0].lamb, s.plugins[0].lr), (5, 2, 0.3), (2, -1, 0.1)),
+        "icarl": (
+            dict(fixed_memory=False, buffer_transform=torch.neg),
+            lambda s: (s.plugins[0].fixed_memory, s.plugins[0].buffer_transform),
+            (False, torch.neg),
+            (True, None),
+        ),
+    }
+    options, look, changed, usual = expected[kind]
+    assert look(build(f"avalanche-{kind}")) == usual and look(build(f"avalanche-{kind}", **options)) == changed
+
+
+def budget(strategy):
+    owners = [strategy, *strategy.plugins]
+    return next(getattr(o, n) for o in owners for n in ("mem_size", "memory_size") if hasattr(o, n))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_mem_size_is_an_option_of_the_rows_with_a_memory_and_of_no_other(name):
+    has_memory = name.removeprefix("avalanche-") in MEMORY
+    assert ("mem_size" in inspect.signature(SHIPPED[name]).parameters) is has_memory
+    if has_memory:
+        assert budget(build(name, mem_size=40)) == 40 and budget(build(name, mem_size=None)) == 2000
+        for wrong in (0, -3, True):
+            with pytest.raises(ValueError, match=f"mem_size must be a whole number of 1 or more, got {wrong}"):
+                build(name, mem_size=wrong)
+    else:
+        with pytest.raises(TypeError, match=f"{SHIPPED[name].__name__}.* unexpected keyword argument: mem_size"):
+            build(name, mem_size=40)
+
+
+@pytest.mark.parametrize("name", ["avalanche-der-fixed", "avalanche-er_ace", "avalanche-er_ace-fixed"])
+def test_a_memory_smaller_than_the_batch_is_replayed_whole(name):
+    assert build(name, mem_size=7).batch_size_mem == 7 and build(name, mem_size=21).batch_size_mem == 20
+    replayed = []
+    watch = At("after_forward", lambda strategy: replayed.append(strategy.replay_loader is not None))
+    strategy, benchmark = build(name, mem_size=7, plugins=[watch], train_epochs=1), benchmark_of(per_class=10)
+    for experience in benchmark.train_stream[:2]:
+        strategy.train(experience)
+    assert replayed == [False, True]
+
+
+def test_replay_goes_on_from_a_row_as_from_avalanches_class():
+    strategy = run("avalanche-replay").strategy
+    (replay,) = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]
+    assert len(replay.storage_policy.buffer) == 60 and set(replay.storage_policy.buffer.targets) == set(range(6))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_unknown_option_is_named_and_so_is_one_of_another_row(name):
+    for wrong in ("train_epoch", "memory_size", "rule", "T" if "bic" not in name else "temperature"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument.*{wrong}"):
+            build(name, **{wrong: 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("lwf", dict(alpha=-1.0), "alpha must be at least 0, got -1.0"),
+        ("lwf-fixed", dict(alpha=[1.0, -2.0]), "alpha must be at least 0, got -2.0"),
+        ("lwf", dict(temperature=0), "temperature must be above 0, got 0"),
+        ("ewc", dict(ewc_lambda=float("nan")), "ewc_lambda must be at least 0, got nan"),
+        ("ewc", dict(mode="online"), "mode='online' with decay_factor; got 'online', decay_factor=None"),
+        ("ewc", dict(decay_factor=0.1), "got 'separate', decay_factor=0.1"),
+        ("der", dict(alpha=-1), "alpha must be at least 0, got -1"),
+        ("der-fixed", dict(beta=-1), "beta must be at least 0, got -1"),
+        ("der", dict(batch_size_mem=61), r"batch_size_mem must be in 1…60 \(mem_size\), got 61"),
+        ("er_ace", dict(batch_size_mem=0), r"batch_size_mem must be in 1…60 \(mem_size\), got 0"),
+        ("bic", dict(val_percentage=0.01), "val_percentage must be in .* mem_size=60; got 0.01"),
+        ("bic-fixed", dict(val_percentage=1), "val_percentage must be in .*; got 1"),
+        ("bic", dict(T=0), "T must be above 0, got 0"),
+        ("bic", dict(stage_2_epochs=0), "stage_2_epochs must be at least 1, got 0"),
+        ("bic", dict(lr=0.0), "lr must be above 0, got 0.0"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_at_construction(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(f"avalanche-{name}", **options)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_criterion_of_the_callers_own_is_used_or_refused(name):
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
+    if issubclass(SHIPPED[name], shipped.DER | shipped.ER_ACE | shipped.ICaRL):
+        with pytest.raises(ValueError, match=f"{SHIPPED[name].__name__} has a loss of its own.*label_smoothing=0.1"):
+            build(name, criterion=smooth)
+    else:
+        assert build(name, criterion=smooth)._criterion is smooth
+
+
+@pytest.mark.parametrize("name", ["avalanche-icarl", "avalanche-icarl-fixed"])
+def test_icarl_needs_a_model_with_embedding_and_head(name):
+    with pytest.raises(TypeError, match="needs an EmbeddingModel.*got Sequential"):
+        build(name, mlp("growing"))
+
+
+def test_other_rows_take_any_module():
+    strategy = build("avalanche-replay", mlp("incremental"), train_epochs=1)
+    strategy.train(benchmark_of().train_stream[0])
+    assert strategy.clock.train_exp_counter == 1
