@@ -1,5 +1,6 @@
 """Exemplars as ranked positions in the training data: who is kept, in which order, within which budget."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,12 +17,21 @@ SHARES = {"floor": "⌊total / classes⌋ of each class", "exact": "the remainde
 class ExemplarMemory:
     """At most `total` exemplars, ⌊total / classes⌋ of each class, or a fixed number `per_class`; exactly one of the two is given.
 
-    `share="exact"` fills the total: the remainder of the division goes to the newest classes, one each (SS-IL).
+    `share="exact"` fills the total: the remainder of the division goes to the newest classes, one each (SS-IL). `hold_out` is the fraction
+    of a class's share that is left free for images held out elsewhere (BiC): at least one, unless that would be the class's only one.
     A class's exemplars are ranked once, when it arrives; later they only lose their tail. Old classes shrink before a new one enters: the
     sum never exceeds `total`. `reserve` makes room for all classes of a step at once; without it each `update` makes room for its own.
     """
 
-    def __init__(self, *, total: int | None = None, per_class: int | None = None, rule: str = "greedy", share: str = "floor"):
+    def __init__(
+        self,
+        *,
+        total: int | None = None,
+        per_class: int | None = None,
+        rule: str = "greedy",
+        share: str = "floor",
+        hold_out: float = 0.0,
+    ):
         if (total is None) == (per_class is None):
             raise ValueError(f"ExemplarMemory: give exactly one of total and per_class, got total={total}, per_class={per_class}.")
         for name, value in (("total", total), ("per_class", per_class)):
@@ -31,10 +41,13 @@ class ExemplarMemory:
         lookup(SHARES, share, "share")
         if share == "exact" and total is None:
             raise ValueError("ExemplarMemory: share='exact' divides a total; per_class is given.")
+        if not 0 <= hold_out < 1:
+            raise ValueError(f"ExemplarMemory: hold_out must be in [0, 1), got {hold_out}.")
         self.total = total
         self.per_class = per_class
         self.rule = rule
         self.share = share
+        self.hold_out = hold_out
         self._ranked: dict[int, Tensor] = {}  # class id -> positions, best first; in order of arrival
         self._reserved: set[int] = set()  # announced, not yet given
 
@@ -90,6 +103,20 @@ class ExemplarMemory:
 
     def _limit(self, num_classes: int, place: int) -> int:
         """The most exemplars of the class that arrived as number `place`, counted from 0, of `num_classes`."""
+        whole = self._share_of(num_classes, place)
+        return whole - self._held_out(whole, num_classes)
+
+    def held_out(self, num_classes: int) -> int:
+        """v: how many images of each class are left free for the hold-out when there are `num_classes`."""
+        return self._held_out(self._share_of(num_classes, 0), num_classes)
+
+    def _held_out(self, whole: int, num_classes: int) -> int:
+        if not self.hold_out:
+            return 0
+        asked = self.hold_out * (whole if self.total is None else self.total / max(num_classes, 1))
+        return min(max(math.floor(asked), 1), whole - 1)
+
+    def _share_of(self, num_classes: int, place: int) -> int:
         if self.per_class is not None:
             return self.per_class
         assert self.total is not None
@@ -98,13 +125,14 @@ class ExemplarMemory:
         each, remainder = divmod(self.total, max(num_classes, 1))
         return each + (self.share == "exact" and place >= num_classes - remainder)
 
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make a memory like this one."""
+        return {name: getattr(self, name) for name in ("total", "per_class", "rule", "share", "hold_out")}
+
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors. `classes` and `positions` run side by side."""
         return {
-            "total": self.total,
-            "per_class": self.per_class,
-            "rule": self.rule,
-            "share": self.share,
+            **self.settings(),
             "reserved": sorted(self._reserved),
             "classes": list(self._ranked),
             "positions": [ranked.clone() for ranked in self._ranked.values()],
@@ -115,9 +143,9 @@ class ExemplarMemory:
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise ValueError(f"ExemplarMemory: the state lacks {sorted(missing)}.")
-        for name in ("total", "per_class", "rule", "share"):
-            if state[name] != getattr(self, name):
-                raise ValueError(f"ExemplarMemory: the state has {name}={state[name]!r}, this memory {getattr(self, name)!r}.")
+        for name, own in self.settings().items():
+            if state[name] != own:
+                raise ValueError(f"ExemplarMemory: the state has {name}={state[name]!r}, this memory {own!r}.")
         classes, positions = state["classes"], state["positions"]
         if len(classes) != len(positions):
             raise ValueError(f"ExemplarMemory: the state has {len(classes)} classes and {len(positions)} lists of positions.")

@@ -1,7 +1,8 @@
 """Backbones, their parts, heads that grow with the classes, and weight files."""
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
-from avalanche_hfc.models.bias import BiasLayer
+from avalanche_hfc.models.bias import BiasLayer, CorrectedHead
+from avalanche_hfc.models.boosted import BoostedHead
 from avalanche_hfc.models.convit import ConViTEncoder
 from avalanche_hfc.models.cosine import CosineHead
 from avalanche_hfc.models.dytox import DyToxModel, StepHead, TaskTokens
@@ -32,6 +33,8 @@ __all__ = [
     "GrowingLinear",
     "CosineHead",
     "BiasLayer",
+    "CorrectedHead",
+    "BoostedHead",
     "UNSEEN_LOGIT",
     "proxy_centres",
     "load_weights",

@@ -9,6 +9,8 @@ from avalanche.models import DynamicModule
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from avalanche_hfc.models.heads import GrowingLinear
+
 
 class BiasLayer(DynamicModule):
     """ẑ_k = α z_k + β for the classes of the newest step, ẑ_k = z_k for the others. (b, C) -> (b, C).
@@ -53,6 +55,19 @@ class BiasLayer(DynamicModule):
             self.class_ids = self.class_ids.new_zeros(len(incoming))
             self._held = incoming.tolist()
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class CorrectedHead(DynamicModule):
+    """A head and its BiasLayer: uncorrected in training, corrected in evaluation. So a frozen teacher is corrected, a student is not."""
+
+    def __init__(self, linear: GrowingLinear):
+        super().__init__()
+        self.linear = linear
+        self.bias = BiasLayer()
+
+    def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        logits = self.linear(embedding)
+        return logits if self.training else self.bias(logits)
 
 
 def _sorted(class_ids: Iterable[SupportsIndex]) -> list[int]:

@@ -118,11 +118,20 @@ class _BlocksOfViT(DynamicModule):
 
     def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
         """Z (b, T, D) and the four maps (b, D, h, w) of one forward."""
+        tokens, ends = self._tokens_and_ends(x)
+        return tokens, self._maps(x, ends)
+
+    def _tokens_and_ends(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Z and the tokens after the block that ends each stage, (b, T, D) each."""
         ends = stage_ends(self.msa_blocks)
         kept: dict[int, Tensor | None] = dict.fromkeys(ends)
         tokens = self._tokens(x, None, kept)
+        return tokens, [kept[end] for end in ends]  # type: ignore[misc]
+
+    def _maps(self, x: Tensor, ends: list[Tensor]) -> list[Tensor]:
+        """Tokens at the ends of stages as maps, without the prefix tokens."""
         grid = self.backbone.patch_embed.dynamic_feat_size((x.shape[-2], x.shape[-1]))
-        return tokens, [token_map(kept[end], self.backbone.num_prefix_tokens, grid) for end in ends]  # type: ignore[arg-type]
+        return [token_map(tokens, self.backbone.num_prefix_tokens, grid) for tokens in ends]
 
     def _tokens(self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]) -> Float[Tensor, "b T D"]:
         """`kept` names the blocks, counted from 1, whose outputs it is to be filled with."""

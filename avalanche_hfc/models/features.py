@@ -3,8 +3,10 @@
 `b` images, `D` = embed_dim, `C` columns.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from avalanche.models import DynamicModule
 from jaxtyping import Float
 from torch import Tensor
@@ -38,6 +40,10 @@ class EmbeddingModel(DynamicModule):
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
         raise NotImplementedError
 
+    def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """The derivative of loss(embedding), a scalar, with respect to each stage of `features(x)`; 0 where a stage is frozen."""
+        raise NotImplementedError
+
     def get_features(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
         """`embed` under Avalanche's name."""
         return self.embed(x)
@@ -47,6 +53,13 @@ class EmbeddingModel(DynamicModule):
 
     def forward(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b C"]:
         return self.classify(self.embed(x))
+
+
+def gradients_of(loss: Float[Tensor, ""], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """d loss / d input of each; 0 where the input requires none. An input given twice gets its gradient twice."""
+    wanted = [value for value in inputs if value.requires_grad]
+    found = iter(torch.autograd.grad(loss, wanted) if wanted else ())
+    return [next(found) if value.requires_grad else torch.zeros_like(value) for value in inputs]
 
 
 def stage_ends(num_blocks: int) -> list[int]:

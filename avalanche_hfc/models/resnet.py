@@ -3,6 +3,7 @@
 `b` images, `D` = embed_dim. A stage is a residual sum before its ReLU, whatever the options: the map that PODNet and AFC distil.
 """
 
+from collections.abc import Callable
 from os import PathLike
 
 import timm
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from timm.models.resnet import BasicBlock
 from torch import Tensor, nn
 
-from avalanche_hfc.models.features import EmbeddingModel, Features
+from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
@@ -59,6 +60,10 @@ class _ResNet(EmbeddingModel):
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
         sums = self._sums(x)
         return Features(self._pool(sums[-1]), [sums[end - 1] for end in self._stage_ends()], None)
+
+    def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        sums = self._sums(x)
+        return gradients_of(loss(self._pool(sums[-1])), [sums[end - 1] for end in self._stage_ends()])
 
 
 class ResNet32(_ResNet):

@@ -3,7 +3,7 @@
 `b` images, `D` = embed_dim, `C` columns. The `T` tokens are the prefix tokens (class, registers), then the patches of an h × w grid.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc.models.backbone import Size
 from avalanche_hfc.models.encoder import Weights, _BlocksOfViT
-from avalanche_hfc.models.features import EmbeddingModel, Features
+from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.tsa import TSABlock
 
@@ -29,6 +29,10 @@ class _PooledViT(_BlocksOfViT, EmbeddingModel):
         """Embedding, stages and tokens of one forward. Stage k = 1…4 is the output of block round(k · l_m / 4), at least of the first."""
         tokens, stages = self.tokens_and_stages(x)
         return Features(self._pool(tokens), stages, tokens)
+
+    def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        tokens, ends = self._tokens_and_ends(x)
+        return self._maps(x, gradients_of(loss(self._pool(tokens)), ends))
 
     def _pool(self, tokens: Float[Tensor, "b T D"]) -> Float[Tensor, "b D"]:
         raise NotImplementedError

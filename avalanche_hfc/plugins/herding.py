@@ -31,11 +31,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
     and no data set nested. Features for herding: eval transform, the model as it is after the step.
     """
 
+    hold_out = 0.0
+
     def __init__(
         self, *, mem_size: SupportsIndex | None = None, per_class: SupportsIndex | None = None, rule: str = "greedy", share: str = "floor"
     ):
         super().__init__()
-        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule, share=share)
+        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule, share=share, hold_out=self.hold_out)
         self.sources: list[Any] = []  # data set of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
@@ -57,8 +59,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self._check_budget(strategy.experience)
         self.find_sources(strategy.experience)
-        arriving = set(classes_of(strategy.experience))
-        replayed = self.exemplars(class_id for class_id in self.memory.classes if class_id not in arriving)
+        replayed = self.old_exemplars(strategy.experience)
         strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *replayed]) if replayed else strategy.adapted_dataset
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
@@ -73,6 +74,11 @@ class HerdingReplayPlugin(SupervisedPlugin):
             )
         wanted = self.memory.classes if class_ids is None else tuple(class_ids)
         return self.subsets(torch.cat([torch.empty(0, dtype=torch.int64), *(self.memory.of(class_id) for class_id in wanted)]))
+
+    def old_exemplars(self, experience: Any) -> list[Any]:
+        """The exemplars of the classes that this experience does not bring, as data sets under the training transform."""
+        arriving = set(classes_of(experience))
+        return self.exemplars(class_id for class_id in self.memory.classes if class_id not in arriving)
 
     def subsets(self, positions: Int[Tensor, "n"]) -> list[Any]:
         """The images at these positions under the training transform, one data set for each step that has any."""
@@ -175,9 +181,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise, before anything is loaded, for a state of another budget or rule."""
-        memory = self.memory
-        fresh = type(memory)(total=memory.total, per_class=memory.per_class, rule=memory.rule, share=memory.share)
-        fresh.load_state_dict(state["memory"])
+        ExemplarMemory(**self.memory.settings()).load_state_dict(state["memory"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state["memory"])

@@ -15,7 +15,7 @@ class FrozenTeacher:
     def __init__(self) -> None:
         self.model: nn.Module | None = None
         self.taken_after: int | None = None  # the step whose end this model is
-        self._batch: tuple[Tensor, Tensor] | None = None
+        self._batch: tuple[Tensor, Any] | None = None
 
     @classmethod
     def of(cls, strategy: Any) -> "FrozenTeacher":
@@ -36,9 +36,13 @@ class FrozenTeacher:
         self.taken_after = step
         self.forget_batch()
 
-    @torch.no_grad()
     def logits(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]) -> Float[Tensor, "b K"]:
         """The teacher's logits of this batch. `forward` is how the host asks a model for logits."""
+        return self.output(x, forward)
+
+    @torch.no_grad()
+    def output(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Any]) -> Any:
+        """What `forward(teacher, x)` gives for this batch: logits, features, whatever the host needs. Asked again, it is not run again."""
         assert self.model is not None
         if self._batch is None or self._batch[0] is not x:
             self._batch = (x, forward(self.model, x))

@@ -1,11 +1,52 @@
 """Strategies: which parts, in which order."""
 
+from avalanche_hfc.strategies.afc import AFC
+from avalanche_hfc.strategies.baseline import Baseline
+from avalanche_hfc.strategies.bic import BiC
+from avalanche_hfc.strategies.dytox import DyTox
+from avalanche_hfc.strategies.finetune import FineTune
+from avalanche_hfc.strategies.foster import FOSTER
+from avalanche_hfc.strategies.herding_replay import HerdingReplay
 from avalanche_hfc.strategies.hfc import HFCStrategy
+from avalanche_hfc.strategies.icarl import ICaRL
+from avalanche_hfc.strategies.joint import JointTraining
 from avalanche_hfc.strategies.official import official_parts
+from avalanche_hfc.strategies.podnet import PODNet
+from avalanche_hfc.strategies.podnet_cscct import PODNetCSCCT
+from avalanche_hfc.strategies.ssil import SSIL
 from avalanche_hfc.strategies.template import IncrementalTemplate
 
 STRATEGIES: dict[str, type] = {
     "hfc": HFCStrategy,
+    "finetune": FineTune,
+    "herding-replay": HerdingReplay,
+    "joint": JointTraining,
+    "baseline": Baseline,
+    "icarl": ICaRL,
+    "bic": BiC,
+    "podnet": PODNet,
+    "podnet-cscct": PODNetCSCCT,
+    "ssil": SSIL,
+    "foster": FOSTER,
+    "afc": AFC,
+    "dytox": DyTox,
 }
 
-__all__ = ["HFCStrategy", "IncrementalTemplate", "STRATEGIES", "official_parts"]
+__all__ = [
+    "STRATEGIES",
+    "IncrementalTemplate",
+    "HFCStrategy",
+    "FineTune",
+    "HerdingReplay",
+    "JointTraining",
+    "Baseline",
+    "ICaRL",
+    "BiC",
+    "PODNet",
+    "PODNetCSCCT",
+    "SSIL",
+    "FOSTER",
+    "AFC",
+    "DyTox",
+    "official_parts",
+]

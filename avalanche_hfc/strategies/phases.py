@@ -137,7 +137,7 @@ def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter], **o
     accepted = inspect.signature(type(optimizer).__init__).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}
-    return type(optimizer)(parameters, **{name: value for name, value in options.items() if takes_all or name in accepted})  # type: ignore[call-arg]
+    return type(optimizer)(parameters, **{name: value for name, value in options.items() if takes_all or name in accepted})
 
 
 @contextmanager

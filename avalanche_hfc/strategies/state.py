@@ -24,7 +24,10 @@ CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
-    "turn phase method stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics random".split()
+    (
+        "turn phase method stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics "
+        "random"
+    ).split()
 )
 
 

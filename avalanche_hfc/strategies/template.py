@@ -233,4 +233,5 @@ class IncrementalTemplate(SupervisedTemplate):
 def check_first_step(table: StepTable) -> None:
     """A first step with one class: every softmax loss is 0, nothing would be learned."""
     if table.current == 0 and table.num_seen < 2:
-        raise ValueError(f"The first step has one class only ({min(table.step_of)}): there is nothing to tell it from. Begin with two or more.")
+        only = min(table.step_of)
+        raise ValueError(f"The first step has one class only ({only}): there is nothing to tell it from. Begin with two or more.")

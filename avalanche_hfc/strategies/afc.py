@@ -1,0 +1,63 @@
+"""AFC (Kang et al., CVPR 2022): distillation of maps weighted by how much the loss depends on each channel."""
+
+from typing import Any
+
+import torch
+from avalanche.benchmarks.utils import concat_datasets
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.losses import add_importance, importance_distillation, normalised_importance
+from avalanche_hfc.models.modes import evaluation_mode
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies.method import check_numbers
+from avalanche_hfc.strategies.proxies import ProxyMethod
+
+
+class AFC(ProxyMethod):
+    """L = mean NCA + λ s DISC, s = √(K/K_t); DISC weighs each channel by its importance I of the step before. `importance_weight` is λ.
+
+    λ = 4 is that of CIFAR-100; ImageNet: 10. At the end of each step one pass over the new data and the exemplars, in eval mode and under
+    the training transform, gives I: the squares of the NCA's gradients with respect to the maps. L_RD is added. The rest as in ProxyMethod.
+    """
+
+    distils = True
+
+    def __init__(self, *, importance_weight: float = 4.0, **kwargs: Any):
+        check_numbers("AFC", importance_weight=importance_weight)
+        self.importance_weight = importance_weight
+        self.importance: list[Tensor] = []
+        super().__init__(**kwargs)
+
+    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        assert self.mb_features is not None
+        distance = importance_distillation(self.mb_features.stages, self.teacher_features()[0].stages, self.importance)
+        return {"importance": self.importance_weight * self.step_factor(steps) * distance}
+
+    def end_step(self, **kwargs: Any) -> None:
+        self.importance = self.find_importance(kwargs)
+        super().end_step(**kwargs)
+
+    def find_importance(self, asked: dict[str, Any]) -> list[Tensor]:
+        """I of each stage: one pass over the step's data and the exemplars of older classes."""
+        data = concat_datasets([self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)])
+        sums: list[Tensor] | None = None
+        with evaluation_mode(self.model), torch.enable_grad():
+            for x, targets, *_ in self.loader_of(data, self.eval_mb_size, asked):
+                sums = add_importance(self._stage_gradients(x.to(self.device), targets.to(self.device)), sums)
+        assert sums is not None
+        return normalised_importance(sums)
+
+    def _stage_gradients(self, x: Tensor, targets: Tensor) -> list[Tensor]:
+        def loss(embedding: Tensor) -> Tensor:
+            logits = self.model.classify(embedding)
+            return self.classification(logits, targets, StepTable.of(self).on(logits)).sum()
+
+        return self.model.stage_gradients(x, loss)
+
+    def method_state(self) -> dict[str, Any]:
+        return super().method_state() | {"importance": self.importance}
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        super().load_method_state(state)
+        self.importance = [importance.to(self.device) for importance in state["importance"]]

@@ -1,0 +1,178 @@
+"""FOSTER (Wang et al., ECCV 2022): a second extractor boosts the first, then both are compressed into one."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from avalanche_hfc.losses import (
+    class_weights,
+    compression,
+    cross_entropy,
+    divided_cross_entropy,
+    divided_gradient,
+    knowledge_distillation,
+)
+from avalanche_hfc.models import BoostedHead
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies.heads import check_model, put_head
+from avalanche_hfc.strategies.method import check_numbers
+from avalanche_hfc.strategies.phases import Phase, checked_epochs
+from avalanche_hfc.strategies.proxies import checked_lr
+from avalanche_hfc.strategies.replay import ReplayMethod
+
+
+class FOSTER(ReplayMethod):
+    """Boosting: L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O), z = W[φ°(x); φ(x)] + c, z^a = W^a φ(x) + c^a.
+
+    φ° is the frozen model of the step before, φ starts as its copy, W as [W°, fresh]; w are weights from class counts, `beta` β₁. Then
+    `compress_epochs` (None: as many as `train_epochs`) epochs on the same data teach one extractor, started from φ°, the weighted
+    softmax of z (`compress_beta` β₂, the rate `compress_lr` falls along a cosine, no weight decay). That network predicts, and is φ° of
+    the next step. The model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
+    """
+
+    distils = True
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        beta: float = 0.96,
+        compress_beta: float = 0.97,
+        distillation_weight: float = 1.0,
+        compress_epochs: int | None = None,
+        compress_lr: float | None = None,
+        **kwargs: Any,
+    ):
+        check_model("FOSTER", model, "embed", "classify")
+        check_numbers("FOSTER", distillation_weight=distillation_weight)
+        for name, value in (("beta", beta), ("compress_beta", compress_beta)):
+            if not 0 <= value < 1:
+                raise ValueError(f"FOSTER: {name} must be in [0, 1), got {value!r}.")
+        put_head("FOSTER", model, optimizer, BoostedHead, lambda linear: BoostedHead(linear.in_features))
+        super().__init__(model=model, optimizer=optimizer, **kwargs)
+        self.beta = beta
+        self.compress_beta = compress_beta
+        self.distillation_weight = distillation_weight
+        compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
+        self.compress_epochs = checked_epochs("FOSTER", "compress_epochs", compress_epochs)
+        self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, optimizer.defaults["lr"])
+        self.student: Any = None
+        self._auxiliary: Tensor | None = None
+        self._weights: dict[float, Tensor] = {}
+
+    # Boosting
+
+    def begin_step(self, **kwargs: Any) -> None:
+        self._weights = {}
+        if self.num_old:
+            self.model.head.begin_boosting(self._teacher().head)
+        super().begin_step(**kwargs)
+
+    def _teacher(self) -> Any:
+        return FrozenTeacher.of(self).model
+
+    def batch_logits(self) -> Tensor:
+        if self.is_eval or not self.num_old:
+            return super().batch_logits()
+        if getattr(self.model, "shares_prefix", False):
+            self.mb_prefix = self.model.prefix(self.mb_x)
+            new = self.model.embed(self.mb_x, self.mb_prefix)
+        else:
+            new = self.model.embed(self.mb_x)
+        self._auxiliary = self.model.head.single(new)
+        return self.model.head.boost(self._teacher_outputs()[0], new)
+
+    def _teacher_outputs(self) -> tuple[Tensor, Tensor]:
+        """(φ°(x), z°) of the batch, one forward."""
+
+        def forward(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+            old = model.embed(x) if self.mb_prefix is None else model.embed(x, self.mb_prefix)
+            return old, model.classify(old)
+
+        return FrozenTeacher.of(self).output(self.mb_x, forward)
+
+    def teacher_logits(self) -> Float[Tensor, "b K"]:
+        return self._teacher_outputs()[1]
+
+    def class_weights(self, steps: Int[Tensor, "C"], beta: float) -> Float[Tensor, "C"]:
+        """w of this step: from the number of images of a new class and of exemplars of an old one, as they are trained on."""
+        if beta not in self._weights:
+            counts = torch.bincount(torch.as_tensor(list(self.adapted_dataset.targets)), minlength=len(steps))
+            self._weights[beta] = class_weights(counts.to(steps.device), steps, beta=beta)
+        return self._weights[beta]
+
+    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        if not self.num_old:
+            return cross_entropy(logits, targets, steps)
+        return divided_cross_entropy(logits, targets, steps, self.class_weights(steps, self.beta))
+
+    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        return divided_gradient(logits, targets, steps, self.class_weights(steps, self.beta))
+
+    @property
+    def distillation_factor(self) -> float:
+        return self.distillation_weight
+
+    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
+
+    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        assert self._auxiliary is not None
+        auxiliary, self._auxiliary = self._auxiliary, None
+        return {"auxiliary": cross_entropy(auxiliary, targets, steps).mean()}
+
+    # Compression
+
+    def phases(self) -> Sequence[Phase]:
+        if not self.num_old:
+            return ()
+        return (
+            Phase(
+                "compress",
+                num_epochs=self.compress_epochs,
+                lr=self.compress_lr,
+                module=lambda: self.student,
+                data=lambda: self.adapted_dataset,
+                loss=self.compression_loss,
+                entered=self.compressing,
+                finish=self.take_student,
+                schedule="cosine",
+                overrides={"weight_decay": 0.0},
+            ),
+        )
+
+    @contextmanager
+    def compressing(self) -> Iterator[None]:
+        """A student that starts as the model of the step before, with fresh rows for the new classes; the boosted network rests."""
+        student = copy.deepcopy(self._teacher()).train()
+        flags = {name: parameter.requires_grad for name, parameter in self.model.named_parameters()}
+        self.model_adaptation(student)
+        for name, parameter in student.named_parameters():
+            parameter.requires_grad_(flags[name])
+        self.student = student
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train()
+
+    def compression_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            boosted = self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
+        logits = self.student(x)
+        steps = StepTable.of(self).on(logits)
+        return {"compression": compression(logits, boosted, steps, self.class_weights(steps, self.compress_beta))}
+
+    def take_student(self) -> None:
+        """The student becomes the model: the caller's object, with its weights."""
+        self.model.load_state_dict(self.student.state_dict())
+        self.student = None

@@ -1,0 +1,47 @@
+"""Put the head that a method needs into the caller's model, and into the optimizer's group of the old one."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from avalanche_hfc.models import GrowingLinear
+
+Head = TypeVar("Head", bound=nn.Module)
+
+
+def check_model(owner: str, model: nn.Module, *needed: str) -> None:
+    """A ValueError that names what the model lacks."""
+    lacking = [name for name in needed if not callable(getattr(model, name, None))]
+    if lacking:
+        raise ValueError(
+            f"{owner} needs a model with {', '.join(needed)}; {type(model).__name__} lacks {', '.join(lacking)}. "
+            "The backbones of avalanche_hfc.models have them: TSAViT, ViT, ResNet32, ResNet18."
+        )
+
+
+def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], build: Callable[[GrowingLinear], Head]) -> Head:
+    """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that kind is taken as it is."""
+    head = getattr(model, "head", None)
+    if isinstance(head, kind):
+        return head
+    if not isinstance(head, GrowingLinear):
+        raise ValueError(f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got a head of {type(head).__name__}.")
+    if head.out_features:
+        raise ValueError(f"{owner} puts a {kind.__name__} into the model; its head has learned {int(head.seen.sum())} classes already.")
+    new = build(head)
+    reference = next(model.parameters())
+    model.head = new.to(reference.device)
+    exchange_parameters(optimizer, list(head.parameters()), list(new.parameters()))
+    return new
+
+
+def exchange_parameters(optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]) -> None:
+    """New parameters in the group of the old ones; the last group, where the heads usually stand, if the old ones are in none."""
+    kept, gone = {id(parameter) for parameter in new}, {id(parameter) for parameter in old}
+    groups = [group for group in optimizer.param_groups if any(id(parameter) in gone for parameter in group["params"])]
+    group = (groups or optimizer.param_groups)[-1]
+    group["params"] = [p for p in group["params"] if id(p) not in gone - kept]
+    present = {id(parameter) for parameter in group["params"]}
+    group["params"] += [parameter for parameter in new if id(parameter) not in present]

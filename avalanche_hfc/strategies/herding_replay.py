@@ -1,0 +1,7 @@
+"""Herding replay: fine-tuning with exemplars. What a method with a memory must beat."""
+
+from avalanche_hfc.strategies.replay import ReplayMethod
+
+
+class HerdingReplay(ReplayMethod):
+    """L = mean CE(z, y; S) on new data and exemplars in one shuffled pool; no teacher. With losses="hfc": L_FC + L_RD."""

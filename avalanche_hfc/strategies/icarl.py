@@ -1,0 +1,90 @@
+"""iCaRL (Rebuffi et al., CVPR 2017): sigmoid outputs, the teacher's sigmoids as targets of old classes, nearest mean of exemplars."""
+
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.losses import (
+    binary_cross_entropy,
+    cross_entropy,
+    knowledge_distillation,
+    mixed_binary_cross_entropy,
+    sigmoid_gradient,
+    sigmoid_relation_distillation,
+)
+from avalanche_hfc.plugins.steps import known_classes
+from avalanche_hfc.strategies.replay import NMEMethod
+
+OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
+DIVISORS = {"seen": "the classes seen", "all": "all classes of the benchmark"}
+FORMS = {"split": "labels for L_FC, teacher for L_RD", "mixed": "the mixed targets stay, L_RD is added"}
+
+
+class ICaRL(NMEMethod):
+    """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an exemplar's label takes no part.
+
+    - `outputs="softmax"`: CE(z, y; S) + KD_2(z°, z; O) instead, as some libraries have it.
+    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does.
+    - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ in the place of the teacher's targets,
+      which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
+    """
+
+    distils = True
+
+    def __init__(
+        self,
+        *,
+        outputs: Literal["sigmoid", "softmax"] = "sigmoid",
+        divisor: Literal["seen", "all"] = "seen",
+        form: Literal["split", "mixed"] = "split",
+        inference: str = "nme",
+        **kwargs: Any,
+    ):
+        lookup(OUTPUTS, outputs, "outputs")
+        lookup(DIVISORS, divisor, "divisor")
+        lookup(FORMS, form, "form")
+        self.outputs = outputs
+        self.divisor = divisor
+        self.form = form
+        super().__init__(inference=inference, **kwargs)
+        self._check_effect("divisor", divisor != "seen", outputs == "sigmoid", "outputs='sigmoid'")
+        self._check_effect("form", form != "split", outputs == "sigmoid" and self.relates, "outputs='sigmoid' and losses='grd' or 'hfc'")
+
+    def _check_effect(self, option: str, asked: bool, acts: bool, where: str) -> None:
+        if asked and not acts:
+            raise ValueError(f"ICaRL: {option}={getattr(self, option)!r} acts only with {where}.")
+
+    def _denominator(self) -> int | None:
+        return None if self.divisor == "seen" else len(known_classes(self.experience))
+
+    @property
+    def splits(self) -> bool:
+        """Whether labels and teacher are terms of their own."""
+        return self.outputs == "softmax" or (self.relates and self.form == "split")
+
+    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        if self.outputs == "softmax":
+            return cross_entropy(logits, targets, steps)
+        if self.splits and self.divisor == "seen":
+            return binary_cross_entropy(logits, targets, steps)
+        teacher = None if self.splits or not self.num_old else self.teacher_logits()
+        return mixed_binary_cross_entropy(logits, targets, teacher, steps, divisor=self._denominator())
+
+    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        if self.outputs == "softmax":
+            return super().own_gradient(logits, targets, steps)
+        return sigmoid_gradient(logits, targets)
+
+    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        if self.outputs == "sigmoid":
+            return {}  # inside the mixed targets
+        return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
+
+    def relation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+    ) -> Float[Tensor, ""]:
+        if self.outputs == "softmax":
+            return super().relation(logits, targets, steps, weights)
+        return sigmoid_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)

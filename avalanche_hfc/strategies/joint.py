@@ -1,0 +1,48 @@
+"""Joint training: all data of all steps so far, from the first weights at each step. The upper bound."""
+
+import copy
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from avalanche.models.utils import avalanche_model_adaptation
+
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies.method import Method
+from avalanche_hfc.strategies.state import load_model
+
+
+class JointTraining(Method):
+    """L = mean CE(z, y; S) on the data of steps 1…t. The model starts each step from the weights it was given at construction.
+
+    With `from_scratch=False` it goes on from the step before. Its memory is every image: no `mem_size`, and no losses for an old class.
+    """
+
+    def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
+        unusable = sorted({"losses", "gradient"} & kwargs.keys())
+        if unusable:
+            raise TypeError(f"JointTraining: unexpected argument {', '.join(unusable)}: with all data at hand no class is old.")
+        memory = HerdingReplayPlugin(per_class=sys.maxsize, rule="first")
+        super().__init__(model=model, memory=memory, **kwargs)
+        self.from_scratch = from_scratch
+        self._initial = copy.deepcopy(dict(model.state_dict())) if from_scratch else None
+
+    @property
+    def num_old(self) -> int:
+        return 0  # every class counts as new
+
+    def begin_step(self, **kwargs: Any) -> None:
+        if self._initial is not None and StepTable.of(self).current > 0:
+            model: Any = self.model  # type: ignore[has-type]  # Avalanche assigns it in another module
+            load_model(model, copy.deepcopy(self._initial))
+            avalanche_model_adaptation(model, SimpleNamespace(classes_in_this_experience=sorted(StepTable.of(self).step_of)))
+            model.to(self.device)
+            self.make_optimizer(reset_optimizer_state=True)
+        super().begin_step(**kwargs)
+
+    def method_state(self) -> dict[str, Any]:
+        return {"initial": self._initial}
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        self._initial = state["initial"]

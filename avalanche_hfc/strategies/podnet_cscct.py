@@ -1,0 +1,42 @@
+"""PODNet with CSCCT (Ashok et al., ECCV 2022): cross-space clustering and controlled transfer beside PODNet's losses."""
+
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.losses import controlled_transfer, cross_space_clustering
+from avalanche_hfc.strategies.method import check_numbers
+from avalanche_hfc.strategies.podnet import PODNet
+
+REDUCTIONS = {"elements": "the mean over all pairs, as released: tiny", "rows": "the mean over new samples"}
+
+
+class PODNetCSCCT(PODNet):
+    """L = PODNet's + 3 CSC + 1.5 CT; `clustering_weight`, `transfer_weight`, and `reduction` of CT. On features only, in the main phase."""
+
+    def __init__(
+        self,
+        *,
+        clustering_weight: float = 3.0,
+        transfer_weight: float = 1.5,
+        reduction: Literal["elements", "rows"] = "elements",
+        **kwargs: Any,
+    ):
+        check_numbers("PODNetCSCCT", clustering_weight=clustering_weight, transfer_weight=transfer_weight)
+        lookup(REDUCTIONS, reduction, "reduction")
+        self.clustering_weight = clustering_weight
+        self.transfer_weight = transfer_weight
+        self.reduction = reduction
+        super().__init__(**kwargs)
+
+    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        terms = super().further_terms(logits, targets, steps)
+        assert self.mb_features is not None
+        own, teacher = self.mb_features.embedding, self.teacher_features()[0].embedding
+        transfer = controlled_transfer(own, teacher, targets, steps, reduction=self.reduction)
+        return terms | {
+            "clustering": self.clustering_weight * cross_space_clustering(own, teacher, targets),
+            "transfer": self.transfer_weight * transfer,
+        }

@@ -1,0 +1,151 @@
+"""What PODNet and AFC share: cosine head with proxies, NCA, imprinting of new proxies, frozen old ones, balanced tuning."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from avalanche.benchmarks.utils import concat_datasets
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.utils import clip_grad_value_
+from torch.optim import Optimizer
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.losses import nca, nca_gradient, step_factor
+from avalanche_hfc.models import CosineHead, Features, proxy_centres
+from avalanche_hfc.plugins.features import features_of
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies.heads import check_model, put_head
+from avalanche_hfc.strategies.method import GRADIENTS
+from avalanche_hfc.strategies.phases import Phase, checked_epochs, trained_only
+from avalanche_hfc.strategies.replay import NMEMethod
+
+FORMS = {"code": "as released: no margin, no hinge", "paper": "as printed: margin 0.6, hinge"}
+LARGEST_GRADIENT = 5.0
+NME_SHARPNESS = 9.0  # features and proxies scaled by 3
+
+
+class ProxyMethod(NMEMethod):
+    """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a CosineHead.
+
+    From the second step on: new proxies are `num_proxies` k-means centres of a class's features; old proxies rest while backbone, new
+    proxies and scale train, every gradient entry within ±5; then the exemplars are chosen, and `tune_epochs` epochs over as many of
+    each class train the proxies alone at the constant rate `tune_lr` (None: half that of the optimizer). The backbone rests in eval mode.
+    With inference="nme" the head is sharper by 9 and its scale stays 1.
+    `gradient="nca"` is the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
+    """
+
+    gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        nca: Literal["code", "paper"] = "code",
+        num_proxies: int = 10,
+        tune_epochs: int = 20,
+        tune_lr: float | None = None,
+        inference: str = "head",
+        **kwargs: Any,
+    ):
+        owner = type(self).__name__
+        check_model(owner, model, "embed", "classify", "features", "stage_gradients")
+        lookup(FORMS, nca, "nca")
+        self.nca = nca
+        self.tune_epochs = checked_epochs(owner, "tune_epochs", tune_epochs)
+        self.tune_lr = checked_lr(owner, "tune_lr", tune_lr, optimizer.defaults["lr"] / 2)
+        self.mb_features: Features | None = None
+        nearest = inference == "nme"
+        put_head(
+            owner,
+            model,
+            optimizer,
+            CosineHead,
+            lambda linear: CosineHead(
+                linear.in_features, num_proxies=num_proxies, sharpness=NME_SHARPNESS if nearest else 1.0, learn_scale=not nearest
+            ),
+        )
+        super().__init__(model=model, optimizer=optimizer, inference=inference, **kwargs)
+
+    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        return nca(logits, targets, steps, form=self.nca, scale=self.model.head.scale)
+
+    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        form = self.nca if self.gradient == "nca" else "softmax"
+        return nca_gradient(logits, targets, steps, form=form, scale=self.model.head.scale)
+
+    def step_factor(self, steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
+        """s = √(K/K_t)."""
+        return step_factor(steps)
+
+    # Forward: maps where they are distilled
+
+    def batch_logits(self) -> Tensor:
+        if self.is_eval or not self.num_old:
+            return super().batch_logits()
+        self.mb_features = self.model.features(self.mb_x)
+        return self.model.classify(self.mb_features.embedding)
+
+    def teacher_logits(self) -> Float[Tensor, "b K"]:
+        return self.teacher_features()[1]
+
+    def _after_training_iteration(self, **kwargs: Any) -> None:
+        super()._after_training_iteration(**kwargs)
+        self.mb_features = None
+
+    def _before_update(self, **kwargs: Any) -> None:
+        clip_grad_value_(self.model.parameters(), LARGEST_GRADIENT)
+        super()._before_update(**kwargs)
+
+    # A step
+
+    def begin_step(self, **kwargs: Any) -> None:
+        if self.num_old:
+            data, head = self.experience.dataset, self.model.head
+            workers = kwargs.get("num_workers", 0)
+            features = features_of(self.model, data, batch_size=self.eval_mb_size, device=self.device, num_workers=workers)
+            seed = int(torch.randint(2**62, ()))
+            generator = torch.Generator().manual_seed(seed)
+            labels = torch.as_tensor(list(data.targets))
+            head.imprint(proxy_centres(features, labels, num_proxies=head.num_proxies, generator=generator))
+        super().begin_step(**kwargs)
+
+    def phases(self) -> Sequence[Phase]:
+        if not self.num_old:
+            return ()
+        return (
+            Phase(
+                "tune",
+                num_epochs=self.tune_epochs,
+                lr=self.tune_lr,
+                module=lambda: self.model,
+                data=lambda: concat_datasets(self.memory.exemplars()),
+                loss=self.tuning_loss,
+                entered=self.tuning,
+                start=lambda: self.memory.update(self),
+            ),
+        )
+
+    @contextmanager
+    def tuning(self) -> Iterator[None]:
+        """Proxies train, nothing else does."""
+        with trained_only(self.model, eval_mode=True):
+            self.model.head.train()
+            self.model.head.set_phase("tune")
+            yield
+
+    def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        logits = self.model(x)
+        steps = StepTable.of(self).on(logits)
+        return {"classification": self.classification(logits, targets, steps).mean()}
+
+
+def checked_lr(owner: str, name: str, lr: float | None, default: float) -> float:
+    if lr is None:
+        return default
+    if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < float("inf"):
+        raise ValueError(f"{owner}: {name} must be a number above 0, got {lr!r}.")
+    return float(lr)

@@ -1,0 +1,133 @@
+"""SS-IL (Ahn et al., ICCV 2021): separated softmax, distillation inside each old step, new and replayed images in a fixed ratio."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.losses import (
+    separated_cross_entropy,
+    separated_distillation,
+    separated_gradient,
+    separated_relation_distillation,
+)
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies.phases import checked_epochs
+from avalanche_hfc.strategies.replay import ReplayMethod
+
+RELATIONS = {"separated": "no softmax crosses the blocks", "joint": "the softmax over all classes seen"}
+
+
+class SSIL(ReplayMethod):
+    """L = mean CE(z, y; own block) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s} z/T), T = 2; the blocks are old and new columns.
+
+    A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that); an epoch is one pass over the new data.
+    The learning rate of step t is that of the optimizer divided by t, unless `lr_by_step` is False. Memory: the first images of a class,
+    exactly `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned (its softmax is 1): a warning.
+    """
+
+    distils = True
+    rule = "first"
+
+    def __init__(
+        self,
+        *,
+        replay_mb_size: int | None = None,
+        lr_by_step: bool = True,
+        relation: Literal["separated", "joint"] = "separated",
+        **kwargs: Any,
+    ):
+        lookup(RELATIONS, relation, "relation")
+        if replay_mb_size is not None:
+            checked_epochs("SSIL", "replay_mb_size", replay_mb_size)
+        super().__init__(**kwargs)
+        if relation != "separated" and not self.relates:
+            raise ValueError(f"SSIL: relation={relation!r} acts only with losses='grd' or 'hfc'.")
+        self.relation_form = relation
+        self.replay_mb_size = replay_mb_size or max(self.train_mb_size // 4, 1)
+        self.lr_by_step = lr_by_step
+
+    def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
+        return HerdingReplayPlugin(**budget, share="floor" if budget["per_class"] else "exact")
+
+    def begin_step(self, **kwargs: Any) -> None:
+        table = StepTable.of(self)
+        newest = table.classes_of_step(table.current)
+        if len(newest) == 1:
+            warnings.warn(
+                f"SSIL: step {table.current} has a single class ({min(newest)}). The softmax over its one column is always 1: "
+                "the class is never learned.",
+                stacklevel=2,
+            )
+        super().begin_step(**kwargs)
+
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+        num_new = len(self.experience.dataset)
+        num_replayed = len(self.adapted_dataset) - num_new
+        if not num_replayed:
+            super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
+            return
+        batches = RatioBatches(num_new, num_replayed, self.train_mb_size, self.replay_mb_size, shuffle=shuffle, drop_last=drop_last)
+        data = self._flat(kwargs)
+        self.dataloader = self.loader_of(self.adapted_dataset if data is None else data, None, kwargs, batch_sampler=batches)
+
+    def optimizer_step(self) -> None:
+        """One step at the learning rate divided by t: whatever a scheduler has set, and only for the moment."""
+        if not self.lr_by_step:
+            super().optimizer_step()
+            return
+        asked = [group["lr"] for group in self.optimizer.param_groups]
+        for group, lr in zip(self.optimizer.param_groups, asked, strict=True):
+            group["lr"] = lr / (StepTable.of(self).current + 1)
+        super().optimizer_step()
+        for group, lr in zip(self.optimizer.param_groups, asked, strict=True):
+            group["lr"] = lr
+
+    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        return separated_cross_entropy(logits, targets, steps)
+
+    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        return separated_gradient(logits, targets, steps)
+
+    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+        return {"distillation": separated_distillation(logits, self.teacher_logits(), steps)}
+
+    def relation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+    ) -> Float[Tensor, ""]:
+        if self.relation_form == "joint":
+            return super().relation(logits, targets, steps, weights)
+        return separated_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
+
+
+class RatioBatches(Sampler[list[int]]):
+    """Positions of batches: `new_size` of the first `num_new`, and `replay_size` of the `num_replayed` behind, which come round again."""
+
+    def __init__(self, num_new: int, num_replayed: int, new_size: int, replay_size: int, *, shuffle: bool, drop_last: bool):
+        self.num_new = num_new
+        self.num_replayed = num_replayed
+        self.new_size = new_size
+        self.replay_size = replay_size
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+
+    def __len__(self) -> int:
+        return self.num_new // self.new_size if self.drop_last else -(-self.num_new // self.new_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        new = self._order(self.num_new)
+        replayed: list[int] = []
+        for number in range(len(self)):
+            while len(replayed) < self.replay_size:
+                replayed += self._order(self.num_replayed)
+            own, replayed = replayed[: self.replay_size], replayed[self.replay_size :]
+            yield new[number * self.new_size : (number + 1) * self.new_size] + [self.num_new + position for position in own]
+
+    def _order(self, size: int) -> list[int]:
+        return torch.randperm(size).tolist() if self.shuffle else list(range(size))
