@@ -1,18 +1,17 @@
 """The demonstration's runs."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.supervised import Naive, Replay
 
 from avalanche_hfc.benchmarks import split_digits
 from avalanche_hfc.models import TSAViT
-from avalanche_hfc.plugins import HerdingReplayPlugin
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.runs.steps import Tick, TickPlugin, train_steps
-from avalanche_hfc.strategies import HFCStrategy, IncrementalTemplate
+from avalanche_hfc.strategies import STRATEGIES
 
 
 def build_strategy(recipe: DemoRecipe, method: str, tick: Tick) -> Any:
@@ -30,14 +29,14 @@ def build_strategy(recipe: DemoRecipe, method: str, tick: Tick) -> Any:
         "eval_mb_size": 512,
         "evaluator": EvaluationPlugin(),
     }
-    ticker = TickPlugin(tick)
-    if method == "hfc":
-        return HFCStrategy(mem_size=recipe.mem_size, plugins=[ticker], **common)
-    if method == "herding-replay":
-        return IncrementalTemplate(plugins=[ticker, HerdingReplayPlugin(mem_size=recipe.mem_size)], **common)
-    if method == "avalanche-replay":
-        return Replay(mem_size=recipe.mem_size, plugins=[ticker], **common)
-    return Naive(plugins=[ticker], **common)
+    kind = STRATEGIES[method]
+    memory = {"mem_size": recipe.mem_size} if "mem_size" in options_of(kind) else {}
+    return kind(plugins=[TickPlugin(tick)], **memory, **common)
+
+
+def options_of(kind: type) -> set[str]:
+    """The names of all keyword arguments that a strategy's class, or one it is made of, takes."""
+    return {name for base in kind.__mro__ if "__init__" in vars(base) for name in inspect.signature(base).parameters}
 
 
 def run_method(recipe: DemoRecipe, method: str, seed: int, tick: Tick) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Train a strategy step by step: one evaluation pass and one row per step."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +9,14 @@ import torch
 from avalanche.training.plugins import SupervisedPlugin
 from torch.utils.data import ConcatDataset
 
-from avalanche_hfc.metrics import accuracy, average_incremental_accuracy, evaluate, forgetting, forgetting_heterogeneity
+from avalanche_hfc.metrics import (
+    StepCounts,
+    accuracy,
+    accuracy_nme,
+    evaluate,
+    forgetting,
+    forgetting_heterogeneity,
+)
 
 Tick = Callable[[], None]
 
@@ -25,23 +33,40 @@ class TickPlugin(SupervisedPlugin):
 
 
 def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
-    """A row per step, without method and seed. Accuracy is on the test images of all classes seen; `seconds` is training alone."""
+    """A row per step, without method and seed. `accuracy` is that of the strategy's own classifier on the test images of all classes seen.
+
+    `accuracy_nme` is that of the nearest means, where the strategy has them; `seconds` is training alone. A strategy that trains on the
+    whole stream at once gives one row, the last, and no average.
+    """
     steps = torch.full((len(benchmark.class_names),), -1)
-    counts = []
+    counts: list[StepCounts] = []
+    accuracies: list[float] = []
+    whole = getattr(strategy, "trains_on_stream", False)
     for step, experience in enumerate(benchmark.train_stream):
-        start = time.perf_counter()
-        strategy.train(experience)
-        seconds = time.perf_counter() - start
         steps[list(experience.classes_in_this_experience)] = step
+        if whole and step < len(benchmark.train_stream) - 1:
+            continue
+        start = time.perf_counter()
+        strategy.train(benchmark.train_stream if whole else experience)
+        seconds = time.perf_counter() - start
         seen: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream[: step + 1]])
-        counts.append(evaluate(strategy.model, seen, steps))
+        counts.append(judge(strategy, seen, steps))
+        by_means = math.nan if counts[-1].correct_nme is None else accuracy_nme(counts[-1])
+        accuracies.append(by_means if getattr(strategy, "inference", "head") == "nme" else accuracy(counts[-1]))
         yield {
             "step": step,
             "classes": int((steps >= 0).sum()),
             "images": len(seen),
-            "accuracy": accuracy(counts[-1]),
-            "average": average_incremental_accuracy(counts),
+            "accuracy": accuracies[-1],
+            "accuracy_nme": by_means,
+            "average": math.nan if whole else sum(accuracies) / len(accuracies),
             "forgetting": forgetting(counts, steps),
             "fh": forgetting_heterogeneity(counts[-1], steps),
             "seconds": round(seconds, 2),
         }
+
+
+def judge(strategy: Any, data: Any, steps: torch.Tensor) -> StepCounts:
+    """One pass with what the strategy predicts with: its head, and the nearest means where it has them."""
+    means = getattr(strategy, "class_means", lambda: None)()
+    return evaluate(getattr(strategy, "predictor", strategy.model), data, steps, class_means=means)

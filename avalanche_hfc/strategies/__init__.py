@@ -13,6 +13,23 @@ from avalanche_hfc.strategies.joint import JointTraining
 from avalanche_hfc.strategies.official import official_parts
 from avalanche_hfc.strategies.podnet import PODNet
 from avalanche_hfc.strategies.podnet_cscct import PODNetCSCCT
+from avalanche_hfc.strategies.shipped import (
+    FixedBiC,
+    FixedDER,
+    FixedER_ACE,
+    FixedICaRL,
+    FixedLwF,
+    ShippedBiC,
+    ShippedCumulative,
+    ShippedDER,
+    ShippedER_ACE,
+    ShippedEWC,
+    ShippedICaRL,
+    ShippedJointTraining,
+    ShippedLwF,
+    ShippedNaive,
+    ShippedReplay,
+)
 from avalanche_hfc.strategies.ssil import SSIL
 from avalanche_hfc.strategies.template import IncrementalTemplate
 
@@ -30,6 +47,21 @@ STRATEGIES: dict[str, type] = {
     "foster": FOSTER,
     "afc": AFC,
     "dytox": DyTox,
+    "avalanche-naive": ShippedNaive,
+    "avalanche-replay": ShippedReplay,
+    "avalanche-lwf": ShippedLwF,
+    "avalanche-lwf-fixed": FixedLwF,
+    "avalanche-ewc": ShippedEWC,
+    "avalanche-der": ShippedDER,
+    "avalanche-der-fixed": FixedDER,
+    "avalanche-er_ace": ShippedER_ACE,
+    "avalanche-er_ace-fixed": FixedER_ACE,
+    "avalanche-icarl": ShippedICaRL,
+    "avalanche-icarl-fixed": FixedICaRL,
+    "avalanche-bic": ShippedBiC,
+    "avalanche-bic-fixed": FixedBiC,
+    "avalanche-cumulative": ShippedCumulative,
+    "avalanche-joint": ShippedJointTraining,
 }
 
 __all__ = [

@@ -34,7 +34,7 @@ class JointTraining(Method):
 
     def begin_step(self, **kwargs: Any) -> None:
         if self._initial is not None and StepTable.of(self).current > 0:
-            model: Any = self.model  # type: ignore[has-type]  # Avalanche assigns it in another module
+            model: Any = self.model
             load_model(model, copy.deepcopy(self._initial))
             avalanche_model_adaptation(model, SimpleNamespace(classes_in_this_experience=sorted(StepTable.of(self).step_of)))
             model.to(self.device)

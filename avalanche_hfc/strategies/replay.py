@@ -26,7 +26,6 @@ class ReplayMethod(Method):
 
     memory: HerdingReplayPlugin
     rule = "greedy"
-    defines_nme = False  # whether nearest means of exemplars are a classifier of the method
 
     def __init__(
         self,
@@ -43,10 +42,6 @@ class ReplayMethod(Method):
     def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
         return HerdingReplayPlugin(**budget)
 
-    def class_means(self) -> dict[int, Float[Tensor, "D"]] | None:
-        """Means of exemplars for `evaluate`, where they are a classifier of the method."""
-        return self.memory.class_means(self) if self.defines_nme else None
-
 
 class NMEMethod(ReplayMethod):
     """A method with two classifiers: `inference` is "head", the largest logit, or "nme", the nearest mean of exemplars.
@@ -54,8 +49,6 @@ class NMEMethod(ReplayMethod):
     `flip` averages the means over the mirrored exemplars. The means are those of the end of the last step: an evaluation inside a step
     asks the head.
     """
-
-    defines_nme = True
 
     def __init__(self, *, inference: str = "head", flip: bool = False, own_plugins: Sequence[BasePlugin] = (), **kwargs: Any):
         lookup(INFERENCES, inference, "inference")

@@ -2,7 +2,7 @@
 
 All take the same keyword arguments, so that `SHIPPED[name](model=…, optimizer=…, …)` builds any of them. Nothing else is changed: their
 evaluation and their memory are Avalanche's own. They need the batches of `nc_benchmark`: (x, y, task label).
-A prediction of BiC exists in `strategy.eval` only, which corrects the logits behind the model's back.
+`predictor` is the module that predicts as `strategy.eval` does: BiC corrects the logits behind its model's back.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import torch
 from avalanche.core import BasePlugin
-from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins import BiCPlugin, EvaluationPlugin
 from avalanche.training.plugins.evaluation import default_evaluator
 from avalanche.training.supervised import DER, ER_ACE, EWC, BiC, Cumulative, ICaRL, JointTraining, LwF, Naive, Replay
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
-from torch.nn import CrossEntropyLoss, Module
+from torch.nn import CrossEntropyLoss, Module, Sequential
 from torch.optim import Optimizer
 
 from avalanche_hfc.compat import RepairedBiC, RepairedDER, RepairedER_ACE, RepairedICaRL, RepairedLwF
@@ -63,6 +63,11 @@ class ComparisonRow(SupervisedTemplate):
             eval_every=eval_every,
         )
         super().__init__(**arguments)
+
+    @property
+    def predictor(self) -> Module:
+        """Images -> logits, as in evaluation."""
+        return self.model
 
     def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
         """Model and criterion under the names the host has for them."""
@@ -265,6 +270,11 @@ class _BiCRow(ComparisonRow):
         options = dict(mem_size=total, val_percentage=val_percentage, T=T, stage_2_epochs=stage_2_epochs, lamb=lamb, lr=lr)
         super().__init__(host_options=options, **common)
 
+    @property
+    def predictor(self) -> Module:
+        layer = next(plugin for plugin in self.plugins if isinstance(plugin, BiCPlugin)).bias_layer
+        return self.model if layer is None else Sequential(self.model, layer)
+
 
 class ShippedBiC(_BiCRow, BiC):
     """BiC as shipped."""
@@ -278,21 +288,3 @@ class ShippedBiC(_BiCRow, BiC):
 class FixedBiC(_BiCRow, RepairedBiC):
     """BiC that runs on current torch, distils over the classes and gives back the experience's data."""
 
-
-SHIPPED: dict[str, type] = {
-    "avalanche-naive": ShippedNaive,
-    "avalanche-replay": ShippedReplay,
-    "avalanche-lwf": ShippedLwF,
-    "avalanche-lwf-fixed": FixedLwF,
-    "avalanche-ewc": ShippedEWC,
-    "avalanche-der": ShippedDER,
-    "avalanche-der-fixed": FixedDER,
-    "avalanche-er_ace": ShippedER_ACE,
-    "avalanche-er_ace-fixed": FixedER_ACE,
-    "avalanche-icarl": ShippedICaRL,
-    "avalanche-icarl-fixed": FixedICaRL,
-    "avalanche-bic": ShippedBiC,
-    "avalanche-bic-fixed": FixedBiC,
-    "avalanche-cumulative": ShippedCumulative,
-    "avalanche-joint": ShippedJointTraining,
-}

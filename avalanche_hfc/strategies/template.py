@@ -1,7 +1,7 @@
 """What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a stop at NaN, a state to resume from."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,8 @@ class IncrementalTemplate(SupervisedTemplate):
     """
 
     takes_herding_replay = True
+    cannot_run: ClassVar[str | None] = None
+    trains_on_stream: ClassVar[bool] = False
 
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, eval_mb_size: int | None = None, **base_kwargs: Any):
         super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
@@ -178,6 +180,15 @@ class IncrementalTemplate(SupervisedTemplate):
         return DataLoader(data if flat is None else flat, collate_fn=data.collate_fn if flat is None else collate, **options)
 
     # Evaluation
+
+    @property
+    def predictor(self) -> Module:
+        """Images -> logits, as in evaluation."""
+        return self.model
+
+    def class_means(self) -> dict[int, Tensor] | None:
+        """Means of exemplars, where a method classifies by them."""
+        return None
 
     def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
         on_host = self.device.type == "cpu"
