@@ -46,7 +46,7 @@ def jitter(image):
     return image * float(np.random.uniform(0.8, 1.2)) + 0.1 * torch.randn(image.shape)
 
 
-def benchmark_of(steps=STEPS, *, per_class=6, transform=jitter, few=(), relabel=None, change=lambda x, y: (x, y)):
+def benchmark_of(steps=STEPS, *, per_class=6, transform=jitter, few=(), relabel=None, dtype=torch.float32, change=lambda x, y: (x, y)):
     """`few`: classes with one training image. `relabel`: id of each class in the benchmark. `change(x, y)` acts on the training data."""
     order = [class_id for step in steps for class_id in step]
     new_id = torch.tensor([(relabel or {}).get(c, c) for c in range(10)])
@@ -55,7 +55,7 @@ def benchmark_of(steps=STEPS, *, per_class=6, transform=jitter, few=(), relabel=
         x, y = digits(num_images, skip)
         kept = [i for i, c in enumerate(y.tolist()) if c in order and not (skip == 0 and c in few and i >= 10)]
         parts.append((x[kept], y[kept]) if skip else change(x[kept], y[kept]))
-    train_data, test_data = (data_of(x, new_id[y]) for x, y in parts)
+    train_data, test_data = (data_of(x.to(dtype), new_id[y]) for x, y in parts)
     return nc_benchmark(
         train_data, test_data, n_experiences=len(steps), task_labels=False, shuffle=False,
         fixed_class_order=new_id[order].tolist(), per_exp_classes={i: len(step) for i, step in enumerate(steps)}, train_transform=transform,
@@ -87,7 +87,8 @@ def seed(number=3):
 
 
 def train(strategy, experiences):
-    for experience in experiences:
+    """Step after step; for a row that is trained once, all at once."""
+    for experience in [experiences] if getattr(strategy, "trains_on_stream", False) else experiences:
         strategy.train(experience)
     return strategy
 
