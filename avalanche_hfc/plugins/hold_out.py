@@ -13,8 +13,8 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of
 class HoldOutReplayPlugin(HerdingReplayPlugin):
     """Herding replay that sets aside v images of each class when it is new: a tenth of its share of the memory, and part of it.
 
-    The images held out are the first of the class. They enter no training, now or later; as the share falls, the first v stay. A class with
-    a share of one exemplar, or a single image, has none: it is trained on.
+    The images held out are the first of the class, a tenth of them at most. They enter no training, now or later; as the share falls, the
+    first v stay. A class with a share of one exemplar, or a single image, has none: it is trained on.
     """
 
     hold_out = 0.1
@@ -30,7 +30,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         targets = torch.as_tensor(list(strategy.experience.dataset.targets))
         num_held = self.memory.held_out(table.num_old or table.num_seen)
         own = {class_id: (targets == class_id).nonzero()[:, 0] for class_id in classes_of(strategy.experience)}
-        self._arriving = {class_id: places[: min(num_held, len(places) - 1)] for class_id, places in own.items()}
+        self._arriving = {class_id: places[: min(num_held, most_held(len(places)))] for class_id, places in own.items()}
         trained = torch.ones(len(targets), dtype=torch.bool)
         for places in self._arriving.values():
             trained[places] = False
@@ -66,3 +66,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         super().load_state_dict(state)
         self._held = {k: positions.clone() for k, positions in zip(state["held_classes"], state["held"], strict=True)}
 
+
+def most_held(num_images: int) -> int:
+    """A tenth of a class's images, at least one, unless it is the only one."""
+    return min(max(num_images // 10, 1), num_images - 1)

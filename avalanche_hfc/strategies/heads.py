@@ -31,8 +31,7 @@ def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], bui
     if head.out_features:
         raise ValueError(f"{owner} puts a {kind.__name__} into the model; its head has learned {int(head.seen.sum())} classes already.")
     new = build(head)
-    reference = next(model.parameters())
-    model.head = new.to(reference.device)
+    model.head = new.to(head.weight)
     exchange_parameters(optimizer, list(head.parameters()), list(new.parameters()))
     return new
 

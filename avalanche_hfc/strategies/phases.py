@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from avalanche_hfc.strategies.randomness import random_state, set_random_state
+
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
 
 
@@ -53,7 +55,10 @@ class Phase:
         """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
         if saved is None and self.start is not None:
             self.start()
+        before = random_state(strategy.device)
         with self.entered():
+            if saved is not None:
+                set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
             module = self.module()
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
             self.optimizer = optimizer_like(strategy.optimizer, trained, lr=self.lr, **self.overrides)

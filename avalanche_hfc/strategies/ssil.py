@@ -52,6 +52,7 @@ class SSIL(ReplayMethod):
         self.relation_form = relation
         self.replay_mb_size = replay_mb_size or max(self.train_mb_size // 4, 1)
         self.lr_by_step = lr_by_step
+        self._warned = False
 
     def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
         return HerdingReplayPlugin(**budget, share="floor" if budget["per_class"] else "exact")
@@ -59,10 +60,11 @@ class SSIL(ReplayMethod):
     def begin_step(self, **kwargs: Any) -> None:
         table = StepTable.of(self)
         newest = table.classes_of_step(table.current)
-        if len(newest) == 1:
+        if len(newest) == 1 and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"SSIL: step {table.current} has a single class ({min(newest)}). The softmax over its one column is always 1: "
-                "the class is never learned.",
+                "the class is never learned, nor is that of another such step.",
                 stacklevel=2,
             )
         super().begin_step(**kwargs)

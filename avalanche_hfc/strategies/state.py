@@ -1,12 +1,9 @@
 """A strategy's state as tensors and plain data: written by one process, read by another, the training goes on bit for bit."""
 
 import copy
-import random
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, LRSchedulerPlugin
 from avalanche.training.plugins.clock import Clock
@@ -18,6 +15,7 @@ from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies.progress import Progress
+from avalanche_hfc.strategies.randomness import random_state, set_random_state
 
 FORMAT = 1
 CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp_iterations", "train_epoch_iterations", "total_iterations")
@@ -25,8 +23,8 @@ SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
     (
-        "turn phase method stop_training model teacher teacher_step optimizer optimizer_kind registered steps clock plugins losses metrics "
-        "random"
+        "turn phase method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps clock plugins "
+        "losses metrics random"
     ).split()
 )
 
@@ -70,6 +68,7 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
             "teacher_step": teacher.taken_after,
             "optimizer": strategy.optimizer.state_dict(),
+            "optimizer_names": optimizer_names(strategy),
             "optimizer_kind": type(strategy.optimizer).__name__,
             "registered": strategy.optimized_param_id is not None,
             "steps": StepTable.of(strategy).state_dict(),
@@ -102,12 +101,27 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
     load_model(strategy.model, state["model"])
     if strategy.optimized_param_id is not None:
         strategy.make_optimizer()  # the head's parameters are new ones
+        order_parameters(strategy, state["optimizer_names"])
     strategy.optimizer.load_state_dict(state["optimizer"])
     StepTable.of(strategy).load_state_dict(state["steps"])
     load_teacher(strategy, state)
     load_rest(strategy, state)
     strategy.progress = Progress()
     strategy.progress.resume = SavedStep(state) if state["turn"] else None
+
+
+def optimizer_names(strategy: Any) -> list[list[str | None]]:
+    """The names of the parameters of each group: an optimizer's own state knows them by their place only. None: not the model's."""
+    names = {id(parameter): name for name, parameter in strategy.model.named_parameters()}
+    return [[names.get(id(parameter)) for parameter in group["params"]] for group in strategy.optimizer.param_groups]
+
+
+def order_parameters(strategy: Any, names: list[list[str | None]]) -> None:
+    """The order in which the optimizer of the state met its parameters: one that grew step by step has another than a fresh one."""
+    parameters = dict(strategy.model.named_parameters())
+    for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
+        if None not in own and len(own) == len(group["params"]):
+            group["params"] = [parameters[str(name)] for name in own]
 
 
 def load_rest(strategy: Any, state: dict[str, Any]) -> None:
@@ -188,24 +202,3 @@ def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:
             vars(plugin).update(own)
         else:
             plugin.load_state_dict(own)
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    version, internal, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  # the global generator is what transforms and users draw from
-    return {
-        "torch": torch.get_rng_state(),
-        "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "python": [version, list(internal), gauss],
-        "numpy": [name, torch.tensor(np.asarray(keys, dtype=np.int64)), *rest],
-    }
-
-
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and state["device"] is not None:
-        torch.cuda.set_rng_state(state["device"], device)
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -119,6 +119,8 @@ class IncrementalTemplate(SupervisedTemplate):
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
+        if self.is_eval and not StepTable.of(self).num_seen:  # nothing has been learned; not every head can answer yet
+            return torch.full((len(self.mb_x), self._eval_width), UNSEEN_LOGIT, device=self.device)
         logits = self.batch_logits()
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
