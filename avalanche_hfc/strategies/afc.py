@@ -23,7 +23,7 @@ class AFC(ProxyMethod):
 
     distils = True
 
-    def __init__(self, *, importance_weight: float = 4.0, **kwargs: Any):
+    def __init__(self, *, importance_weight: float | int = 4.0, **kwargs: Any):
         check_numbers("AFC", importance_weight=importance_weight)
         self.importance_weight = importance_weight
         self.importance: list[Tensor] = []

@@ -34,7 +34,7 @@ class BiC(BalancedReplay):
 
     memory: HoldOutReplayPlugin
 
-    def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float = 0.1, **kwargs: Any):
+    def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):
         check_model("BiC", model, "embed", "classify")
         checked_epochs("BiC", "bias_rounds", bias_rounds)
         if not bias_lr > 0:

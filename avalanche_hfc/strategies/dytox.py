@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from avalanche.benchmarks.utils import concat_datasets
 from jaxtyping import Float, Int
@@ -44,10 +44,10 @@ class DyTox(BalancedReplay):
         *,
         model: Module,
         optimizer: Optimizer,
-        divergence_weight: float = 0.1,
+        divergence_weight: float | int = 0.1,
         tune_epochs: int = 20,
-        tune_lr: float | None = None,
-        relation: Literal["sigmoid", "softmax"] = "sigmoid",
+        tune_lr: float | int | None = None,
+        relation: str = "sigmoid",
         **kwargs: Any,
     ):
         if not isinstance(model, DyToxModel):

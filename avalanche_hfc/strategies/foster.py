@@ -45,11 +45,11 @@ class FOSTER(ReplayMethod):
         *,
         model: Module,
         optimizer: Optimizer,
-        beta: float = 0.96,
-        compress_beta: float = 0.97,
-        distillation_weight: float = 1.0,
+        beta: float | int = 0.96,
+        compress_beta: float | int = 0.97,
+        distillation_weight: float | int = 1.0,
         compress_epochs: int | None = None,
-        compress_lr: float | None = None,
+        compress_lr: float | int | None = None,
         **kwargs: Any,
     ):
         check_model("FOSTER", model, "embed", "classify")

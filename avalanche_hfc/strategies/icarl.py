@@ -1,6 +1,6 @@
 """iCaRL (Rebuffi et al., CVPR 2017): sigmoid outputs, the teacher's sigmoids as targets of old classes, nearest mean of exemplars."""
 
-from typing import Any, Literal
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -36,9 +36,9 @@ class ICaRL(NMEMethod):
     def __init__(
         self,
         *,
-        outputs: Literal["sigmoid", "softmax"] = "sigmoid",
-        divisor: Literal["seen", "all"] = "seen",
-        form: Literal["split", "mixed"] = "split",
+        outputs: str = "sigmoid",
+        divisor: str = "seen",
+        form: str = "split",
         inference: str = "nme",
         **kwargs: Any,
     ):

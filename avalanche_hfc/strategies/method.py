@@ -186,7 +186,7 @@ class Method(IncrementalTemplate):
         return FrozenTeacher.of(self).output(self.mb_x, forward)
 
 
-def check_numbers(owner: str, **numbers: float) -> None:
+def check_numbers(owner: str, **numbers: Any) -> None:
     """Weights and factors of a method: 0 or more, finite."""
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):

@@ -165,7 +165,7 @@ def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -
             module.training = training
 
 
-def checked_epochs(owner: str, name: str, value: int) -> int:
+def checked_epochs(owner: str, name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{owner}: {name} must be a whole number of 1 or more, got {value!r}.")
     return value

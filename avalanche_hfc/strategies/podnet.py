@@ -19,7 +19,9 @@ class PODNet(ProxyMethod):
 
     distils = True
 
-    def __init__(self, *, spatial_weight: float | None = None, flat_weight: float = 1.0, inference: str = "head", **kwargs: Any):
+    def __init__(
+        self, *, spatial_weight: float | int | None = None, flat_weight: float | int = 1.0, inference: str = "head", **kwargs: Any
+    ):
         self.spatial_weight = (5.0 if inference == "nme" else 3.0) if spatial_weight is None else spatial_weight
         self.flat_weight = flat_weight
         check_numbers(type(self).__name__, spatial_weight=self.spatial_weight, flat_weight=flat_weight)

@@ -1,6 +1,6 @@
 """PODNet with CSCCT (Ashok et al., ECCV 2022): cross-space clustering and controlled transfer beside PODNet's losses."""
 
-from typing import Any, Literal
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -19,16 +19,16 @@ class PODNetCSCCT(PODNet):
     def __init__(
         self,
         *,
-        clustering_weight: float = 3.0,
-        transfer_weight: float = 1.5,
-        reduction: Literal["elements", "rows"] = "elements",
+        clustering_weight: float | int = 3.0,
+        transfer_weight: float | int = 1.5,
+        reduction: str = "elements",
         **kwargs: Any,
     ):
         check_numbers("PODNetCSCCT", clustering_weight=clustering_weight, transfer_weight=transfer_weight)
         lookup(REDUCTIONS, reduction, "reduction")
         self.clustering_weight = clustering_weight
         self.transfer_weight = transfer_weight
-        self.reduction = reduction
+        self.reduction: Any = reduction
         super().__init__(**kwargs)
 
     def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from avalanche.benchmarks.utils import concat_datasets
@@ -44,17 +44,17 @@ class ProxyMethod(NMEMethod):
         *,
         model: Module,
         optimizer: Optimizer,
-        nca: Literal["code", "paper"] = "code",
+        nca: str = "code",
         num_proxies: int = 10,
         tune_epochs: int = 20,
-        tune_lr: float | None = None,
+        tune_lr: float | int | None = None,
         inference: str = "head",
         **kwargs: Any,
     ):
         owner = type(self).__name__
         check_model(owner, model, "embed", "classify", "features", "stage_gradients")
         lookup(FORMS, nca, "nca")
-        self.nca = nca
+        self.nca: Any = nca
         self.tune_epochs = checked_epochs(owner, "tune_epochs", tune_epochs)
         self.tune_lr = checked_lr(owner, "tune_lr", tune_lr, optimizer.defaults["lr"] / 2)
         self.mb_features: Features | None = None
@@ -74,7 +74,7 @@ class ProxyMethod(NMEMethod):
         return nca(logits, targets, steps, form=self.nca, scale=self.model.head.scale)
 
     def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
-        form = self.nca if self.gradient == "nca" else "softmax"
+        form: Any = self.nca if self.gradient == "nca" else "softmax"
         return nca_gradient(logits, targets, steps, form=form, scale=self.model.head.scale)
 
     def step_factor(self, steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
@@ -143,7 +143,7 @@ class ProxyMethod(NMEMethod):
         return {"classification": self.classification(logits, targets, steps).mean()}
 
 
-def checked_lr(owner: str, name: str, lr: float | None, default: float) -> float:
+def checked_lr(owner: str, name: str, lr: Any, default: float) -> float:
     if lr is None:
         return default
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < float("inf"):

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -40,7 +40,7 @@ class SSIL(ReplayMethod):
         *,
         replay_mb_size: int | None = None,
         lr_by_step: bool = True,
-        relation: Literal["separated", "joint"] = "separated",
+        relation: str = "separated",
         **kwargs: Any,
     ):
         lookup(RELATIONS, relation, "relation")

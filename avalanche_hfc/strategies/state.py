@@ -23,8 +23,8 @@ SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
     (
-        "turn phase method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps clock plugins "
-        "losses metrics random"
+        "turn phase method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps clock "
+        "plugins losses metrics random"
     ).split()
 )
 
