@@ -22,6 +22,7 @@ class AFC(ProxyMethod):
     """
 
     distils = True
+    needs = (*ProxyMethod.needs, "stage_gradients")
 
     def __init__(self, *, importance_weight: float | int = 4.0, **kwargs: Any):
         check_numbers("AFC", importance_weight=importance_weight)

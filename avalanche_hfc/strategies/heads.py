@@ -8,15 +8,18 @@ from torch.optim import Optimizer
 
 from avalanche_hfc.models import GrowingLinear
 
+GIVEN_BY = {"features": "features (its `stages` are the maps to distil)"}
 Head = TypeVar("Head", bound=nn.Module)
 
 
 def check_model(owner: str, model: nn.Module, *needed: str) -> None:
     """A ValueError that names what the model lacks."""
-    lacking = [name for name in needed if not callable(getattr(model, name, None))]
+    methods = {name: getattr(model, name, None) for name in needed}
+    lacking = [name for name, method in methods.items() if not callable(method) or isinstance(method, nn.Module)]  # a layer is no method
     if lacking:
+        described = [GIVEN_BY.get(name, name) for name in lacking]
         raise ValueError(
-            f"{owner} needs a model with {', '.join(needed)}; {type(model).__name__} lacks {', '.join(lacking)}. "
+            f"{owner} needs a model with {', '.join(needed)}; {type(model).__name__} lacks {', '.join(described)}. "
             "The backbones of avalanche_hfc.models have them: TSAViT, ViT, ResNet32, ResNet18."
         )
 

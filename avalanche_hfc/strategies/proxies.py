@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from avalanche.benchmarks.utils import concat_datasets
@@ -38,6 +38,7 @@ class ProxyMethod(NMEMethod):
     """
 
     gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
+    needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ProxyMethod(NMEMethod):
         **kwargs: Any,
     ):
         owner = type(self).__name__
-        check_model(owner, model, "embed", "classify", "features", "stage_gradients")
+        check_model(owner, model, *self.needs)
         lookup(FORMS, nca, "nca")
         self.nca: Any = nca
         self.tune_epochs = checked_epochs(owner, "tune_epochs", tune_epochs)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.strategies.method import Method
 
@@ -61,7 +62,7 @@ class NMEMethod(ReplayMethod):
 
     def batch_logits(self) -> Tensor:
         if self.is_eval and self.inference == "nme" and self.nearest.known:
-            return self.nearest.scores(self.model.embed(self.mb_x))
+            return self.nearest.scores(feature_function(self.model)(self.mb_x).flatten(1))
         return super().batch_logits()
 
 
