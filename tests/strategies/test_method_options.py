@@ -135,9 +135,10 @@ def test_a_bad_option_is_named_with_what_is_allowed(name, options, message):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("finetune", "mem_size"), ("joint", "mem_size"), ("joint", "losses"), ("joint", "gradient"), ("icarl", "tune_epochs"), ("bic", "nca"),
-        ("podnet", "divisor"), ("podnet", "reduction"), ("ssil", "tune_lr"), ("foster", "inference"), ("afc", "spatial_weight"),
-        ("dytox", "inference"), ("baseline", "temperature"), ("herding-replay", "recipe"), ("hfc", "losses"),
+        ("finetune", "mem_size"), ("joint", "mem_size"), ("joint", "losses"), ("joint", "gradient"),
+        ("icarl", "tune_epochs"), ("bic", "nca"), ("podnet", "divisor"), ("podnet", "reduction"),
+        ("ssil", "tune_lr"), ("foster", "inference"), ("afc", "spatial_weight"), ("dytox", "inference"),
+        ("baseline", "temperature"), ("herding-replay", "recipe"), ("hfc", "losses"),
     ],
 )
 def test_an_option_of_one_method_given_to_another_is_an_error_that_names_it(name, option):
