@@ -10,15 +10,22 @@ from torch import nn
 from avalanche_hfc.models import DyToxModel, ResNet32, ViT, ViTEncoder
 from avalanche_hfc.strategies import STRATEGIES
 
-SMALL = dict(image_size=8, patch_size=4, backbone_options=dict(embed_dim=16, num_heads=2, depth=1, in_chans=1))
+
+def small(depth: int) -> dict[str, Any]:
+    return dict(image_size=8, patch_size=4, backbone_options=dict(embed_dim=16, num_heads=2, depth=depth, in_chans=1))
 
 
 def small_vit() -> nn.Module:
-    return ViT("vit_tiny_patch16_224", **SMALL)
+    return ViT("vit_tiny_patch16_224", **small(1))
+
+
+def vit_with_maps() -> nn.Module:
+    """Two blocks: the class token takes nothing from the patches after the last one, so maps before it are needed."""
+    return ViT("vit_tiny_patch16_224", **small(2))
 
 
 def small_dytox() -> nn.Module:
-    return DyToxModel(ViTEncoder("vit_tiny_patch16_224", msa_blocks=1, **SMALL))
+    return DyToxModel(ViTEncoder("vit_tiny_patch16_224", msa_blocks=1, **small(1)))
 
 
 def small_cnn() -> nn.Module:
@@ -68,11 +75,11 @@ OURS = {
     "baseline": Entry(),
     "icarl": Entry(),
     "bic": Entry(options={"bias_rounds": 5}),
-    "podnet": Entry(options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
-    "podnet-cscct": Entry(options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
+    "podnet": Entry(model=vit_with_maps, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
+    "podnet-cscct": Entry(model=vit_with_maps, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
     "ssil": Entry(lr_factor=lambda step: 1 / (step + 1), full_batch={"replay_mb_size": 12}),
     "foster": Entry(options={"compress_epochs": 2}, num_phase_epochs=(0, 2)),
-    "afc": Entry(options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
+    "afc": Entry(model=vit_with_maps, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
     "dytox": Entry(model=small_dytox, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
 }
 ALL_ROWS = {

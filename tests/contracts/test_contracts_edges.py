@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from contract_entries import CASES, every
-from contract_runs import benchmark_of, build, exemplars, logits_of, not_finite, run, seed, usual
+from contract_runs import benchmark_of, build, exemplars, logits_of, not_finite, run, seed, train, usual
 
 STARVES = ("ssil",)  # a softmax over the one new class is 1: it learns nothing of it, and says so
 
@@ -38,8 +38,8 @@ def test_a_first_step_with_one_class_is_refused(case):
 @pytest.mark.parametrize("size", [1, 2])
 def test_batches_without_old_or_without_new_samples_are_survived(case, size):
     """A batch of one is all old or all new; a memory of one exemplar per class makes the old ones rare."""
-    options = {} if case.entry.mem_size is None else {"mem_size": 6}
-    benchmark = benchmark_of(per_class=2)
+    options = {} if case.entry.mem_size is None else {"mem_size": 5}
+    benchmark = benchmark_of(((1, 2), (0, 3)), per_class=2)
     strategy = run(case, benchmark, train_mb_size=size, train_epochs=1, **options)
     logits, _ = logits_of(strategy, benchmark.test_stream)
     assert not_finite(strategy) == [] and logits.isfinite().all() and (logits > -900).all()
@@ -47,25 +47,26 @@ def test_batches_without_old_or_without_new_samples_are_survived(case, size):
 
 @every
 def test_a_class_with_one_image_is_survived_and_its_image_kept(case):
-    """One in the first step, one in each later step: it is old with one exemplar, and new with one image."""
-    benchmark = benchmark_of(few=(1, 5, 3))
+    """One in each step: it is old with one exemplar, and new with one image."""
+    benchmark = benchmark_of(((1, 2), (0, 3)), few=(1, 3))
     strategy = run(case, benchmark)
     logits, _ = logits_of(strategy, benchmark.test_stream)
     assert not_finite(strategy) == [] and logits.isfinite().all() and (logits > -900).all()
     if case.ours and case.entry.mem_size is not None:
-        assert [len(exemplars(strategy).of(class_id)) for class_id in (1, 5, 3)] == [1, 1, 1]
+        assert [len(exemplars(strategy).of(class_id)) for class_id in (1, 3)] == [1, 1]
 
 
 @every
 def test_bf16_autocast_ends_finite_with_fp32_weights(case):
     benchmark = benchmark_of()
+    seed()
     with torch.autocast("cpu", torch.bfloat16):
-        strategy = run(case, benchmark)
-        logits, _ = logits_of(strategy, benchmark.test_stream)
-    assert not_finite(strategy) == [] and logits.isfinite().all() and (logits > -900).all()
+        strategy = train(build(case), benchmark.train_stream[:2])
+        logits, _ = logits_of(strategy, benchmark.test_stream[:2])
+    assert not_finite(strategy) == [] and logits.isfinite().all() and (logits[:, [0, 1, 4, 5]] > -900).all()
     weights = {f".model.{name}": value for name, value in strategy.model.state_dict().items()}
     assert {value.dtype for value in weights.values()} <= {torch.float32, torch.int64, torch.bool}
-    full = usual(case)[-1]
+    full = usual(case)[1]
     assert any(not torch.equal(value, full[name]) for name, value in weights.items() if name in full)  # bf16 was in use
 
 
