@@ -1,4 +1,4 @@
-"""The demonstration's folder: what it was made with, what is in it. No torch: a mistake is told before anything is loaded."""
+"""The folder of a command's results: what it was made with, what is in it. No torch: a mistake is told before anything is loaded."""
 
 import json
 import platform
@@ -20,24 +20,12 @@ class DemoFolder:
     def __init__(self, path: Path, recipe: DemoRecipe, *, fresh: bool = False):
         self.path, self.recipe = path, recipe
         path.mkdir(parents=True, exist_ok=True)
-        note = path / "recipe.json"
         if fresh:
             for name in FILES:
                 (path / name).unlink(missing_ok=True)
-        if note.exists():
-            self._check(json.loads(note.read_text())["recipe"])
-        elif (path / "steps.csv").exists():
-            raise ValueError(f"{path} has a steps.csv but no recipe.json to say what it is of. Use --fresh to drop it, or another --out.")
-        else:
-            replace_file(note, json.dumps(describe(recipe), indent=2) + "\n")
+        keep_recipe(path, recipe, way_out="Use --fresh to start over, or another --out.")
         self.rows = RowFile(path / "steps.csv", RUN_COLUMNS)
         self.done = {(row["method"], int(row["seed"]), int(row["step"])) for row in self.rows.rows()}
-
-    def _check(self, made_with: dict[str, Any]) -> None:
-        now = self.recipe.as_dict()
-        changed = "; ".join(f"{name} {made_with.get(name)}, now {now[name]}" for name in now if made_with.get(name) != now[name])
-        if changed:
-            raise ValueError(f"{self.path} was made with other settings ({changed}). Use --fresh to start over, or another --out.")
 
     def open_runs(self, methods: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
         """(method, seed) of the runs whose last step is not there."""
@@ -48,6 +36,30 @@ class DemoFolder:
         """A finished step; nothing happens if an interrupted run has left the same row."""
         if (row["method"], row["seed"], row["step"]) not in self.done:
             self.rows.append(row)
+
+
+def keep_recipe(path: Path, recipe: DemoRecipe, *, way_out: str) -> dict[str, Any]:
+    """What recipe.json holds; it is written where the folder has none. Refuses rows of another recipe, and rows of unknown origin."""
+    note = path / "recipe.json"
+    if not note.exists():
+        if (path / "steps.csv").exists():
+            raise ValueError(f"{path} has a steps.csv but no recipe.json to say what it is of. {way_out}")
+        replace_file(note, as_json(describe(recipe)))
+    held = json.loads(note.read_text())
+    changed = changes(held["recipe"], recipe.as_dict())
+    if changed:
+        raise ValueError(f"{path} was made with other settings ({changed}). {way_out}")
+    return held
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The settings that differ, with both values; empty where none does."""
+    names = [*now, *(name for name in before if name not in now)]
+    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names if before.get(name) != now.get(name))
+
+
+def as_json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
 
 
 def describe(recipe: DemoRecipe) -> dict[str, Any]:

@@ -3,15 +3,18 @@
 import csv
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 RUN_COLUMNS = ("method", "seed", "step", "classes", "images", "accuracy", "average", "forgetting", "fh", "seconds")  # a row per step
+METHOD_COLUMNS = (
+    "method", "losses", "seed", "step", "classes", "images", "accuracy", "accuracy_nme", "average", "forgetting", "fh", "seconds",
+)  # fmt: skip
 
 
 class RowFile:
-    """Rows of fixed columns, appended one by one, each on the disk before the next. A row cut short by a kill is dropped when reopened."""
+    """Rows of fixed columns; what is appended is on the disk before the next is. A row cut short by a kill is dropped when reopened."""
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
@@ -27,11 +30,22 @@ class RowFile:
             return list(csv.DictReader(file))
 
     def append(self, row: Mapping[str, Any]) -> None:
-        line = self._line([row[column] for column in self.columns])
+        self.extend([row])
+
+    def extend(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows that belong together, in one write."""
+        lines = self._lines(rows)
         with self.path.open("a") as file:
-            file.write(line)
+            file.write(lines)
             file.flush()
             os.fsync(file.fileno())
+
+    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """These rows in the place of all that are there."""
+        replace_file(self.path, self._line(self.columns) + self._lines(rows))
+
+    def _lines(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        return "".join(self._line([row[column] for column in self.columns]) for row in rows)
 
     @staticmethod
     def _line(values: Any) -> str:

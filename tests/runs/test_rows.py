@@ -21,6 +21,24 @@ def test_a_reopened_file_goes_on_behind_the_rows_that_are_there(tmp_path):
     assert (tmp_path / "steps.csv").read_text() == "a\n1\n2\n"
 
 
+def test_rows_that_belong_together_are_one_write(tmp_path, monkeypatch):
+    file = RowFile(tmp_path / "steps.csv", ("a", "b"))
+    synced = []
+    monkeypatch.setattr("avalanche_hfc.runs.rows.os.fsync", lambda number: synced.append(file.path.read_text()))
+    file.extend([{"a": 1, "b": 2}, {"b": 4, "a": 3}])
+    assert synced == ["a,b\n1,2\n3,4\n"]
+    with pytest.raises(KeyError):
+        file.extend([{"a": 5, "b": 6}, {"a": 7}])
+    assert file.path.read_text() == "a,b\n1,2\n3,4\n"
+
+
+def test_rows_can_be_replaced_by_some_of_them(tmp_path):
+    file = RowFile(tmp_path / "steps.csv", ("a", "b"))
+    file.extend([{"a": 1, "b": "x, y"}, {"a": 2, "b": "z"}])
+    file.replace(file.rows()[:1])
+    assert file.path.read_text() == 'a,b\n1,"x, y"\n'
+
+
 def test_a_row_cut_short_by_a_kill_is_dropped_and_no_other(tmp_path):
     path = tmp_path / "steps.csv"
     path.write_text("a,b\n1,2\n3,")
