@@ -52,10 +52,10 @@ def machine() -> str:
 
 
 def all_rows() -> Iterator:
-    from experiments.benches import data, losses, model, start, training
+    from experiments.benches import data, losses, methods, model, start, training
 
     losses.check()
-    for part in (losses, model, data, training, start):
+    for part in (losses, model, data, training, methods, start):
         yield from part.rows()
 
 

@@ -17,14 +17,13 @@ def accuracy(counts: StepCounts) -> float:
 
 def accuracy_nme(counts: StepCounts) -> float:
     """The same by the nearest class mean."""
-    if counts.correct_nme is None:
-        raise ValueError("accuracy_nme: the evaluation had no class means. Pass class_means to evaluate.")
-    return int(counts.correct_nme.sum()) / _num_images(counts)
+    return int(_correct_nme(counts).sum()) / _num_images(counts)
 
 
-def class_accuracies(counts: StepCounts) -> Float[Tensor, "C"]:
-    """Accuracy of each class; nan for a class without images."""
-    return counts.correct.double() / counts.total
+def class_accuracies(counts: StepCounts, *, nme: bool = False) -> Float[Tensor, "C"]:
+    """Accuracy of each class, of the head or of the nearest means; nan for a class without images. float64."""
+    correct = _correct_nme(counts) if nme else counts.correct
+    return correct.double() / counts.total
 
 
 def average_incremental_accuracy(counts: Sequence[StepCounts]) -> float:
@@ -39,18 +38,19 @@ def last_accuracy(counts: Sequence[StepCounts]) -> float:
     return accuracy(counts[-1])
 
 
-def forgetting(counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> float:
+def forgetting(counts: Sequence[StepCounts], steps: Int[Tensor, "C"], *, nme: bool = False) -> float:
     """Mean over the classes of earlier steps of (best earlier accuracy - last accuracy). Below 0 where classes gained.
 
+    Accuracies are those of the head, or with `nme` of the nearest means.
     A class counts that has images in the last evaluation and in one before it. nan where there is none: in the first step nothing could be
     forgotten. `steps` are those of the last entry.
     """
     _check_not_empty(counts)
-    last = class_accuracies(counts[-1])
+    last = class_accuracies(counts[-1], nme=nme)
     steps = _steps_of(counts[-1], steps)
     best = torch.full_like(last, -math.inf)
     for earlier in counts[:-1]:
-        then = class_accuracies(earlier)
+        then = class_accuracies(earlier, nme=nme)
         best[: len(then)] = best[: len(then)].fmax(then)  # fmax passes over nan
     counted = (steps < steps.max()) & last.isfinite() & best.isfinite()
     return float((best - last)[counted].mean())
@@ -88,6 +88,12 @@ def _steps_of(counts: StepCounts, steps: Int[Tensor, "S"]) -> Int[Tensor, "C"]:
     if strangers:
         raise ValueError(f"Classes {strangers} have images in the counts but no step.")
     return steps
+
+
+def _correct_nme(counts: StepCounts) -> Int[Tensor, "C"]:
+    if counts.correct_nme is None:
+        raise ValueError("accuracy_nme: the evaluation had no class means. Pass class_means to evaluate.")
+    return counts.correct_nme
 
 
 def _num_images(counts: StepCounts) -> int:

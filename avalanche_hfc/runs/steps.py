@@ -51,8 +51,9 @@ def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
         seconds = time.perf_counter() - start
         seen: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream[: step + 1]])
         counts.append(judge(strategy, seen, steps))
+        nme = getattr(strategy, "inference", "head") == "nme"
         by_means = math.nan if counts[-1].correct_nme is None else accuracy_nme(counts[-1])
-        accuracies.append(by_means if getattr(strategy, "inference", "head") == "nme" else accuracy(counts[-1]))
+        accuracies.append(by_means if nme else accuracy(counts[-1]))
         yield {
             "step": step,
             "classes": int((steps >= 0).sum()),
@@ -60,7 +61,7 @@ def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
             "accuracy": accuracies[-1],
             "accuracy_nme": by_means,
             "average": math.nan if whole else sum(accuracies) / len(accuracies),
-            "forgetting": forgetting(counts, steps),
+            "forgetting": forgetting(counts, steps, nme=nme),
             "fh": forgetting_heterogeneity(counts[-1], steps),
             "seconds": round(seconds, 2),
         }

@@ -167,3 +167,11 @@ def test_steps_that_do_not_fit_the_counts_are_named():
         forgetting_heterogeneity(FIRST, torch.tensor([0, -1]))
     with pytest.raises(ValueError, match=r"Classes \[0, 2\] have images in the counts but no step"):
         forgetting_heterogeneity(counts_of([1, 1, 0], [1, 1, 1]), torch.tensor([-1, 0, -1]))  # one image is enough
+
+
+def test_forgetting_by_nearest_means_counts_their_right_answers():
+    def counts(head, nearest):
+        return StepCounts(torch.diag(torch.tensor(head)), torch.tensor(nearest), torch.tensor([10, 10]), torch.zeros(2), torch.zeros(2))
+
+    met, steps = [counts([9, 0], [4, 0]), counts([2, 7], [3, 5])], torch.tensor([0, 1])
+    assert forgetting(met, steps) == pytest.approx(0.7) and forgetting(met, steps, nme=True) == pytest.approx(0.1)
