@@ -21,8 +21,8 @@ from avalanche_hfc.runs.quiet import quiet_host
 
 RESULTS = Path(__file__).parent / "results" / "methods_digits"
 OPTIONS = {
-    # The published β of 0.94 to 0.98 are for 20 to 200 exemplars of a class. Here there are 2 to 10: an old class would weigh up to 17 times a
-    # new one. 0.8 was the best of four pairs for the method alone, one seed.
+    # The published β of 0.94 to 0.98 are for 20 to 200 exemplars of a class. Here there are 2 to 10: an old class would weigh up to 17
+    # times a new one. 0.8 was the best of four pairs for the method alone, one seed.
     "foster": dict(beta=0.8, compress_beta=0.8),
 }
 

@@ -39,6 +39,8 @@ class Batch(NamedTuple):
 class Host:
     """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC, Cumulative and most others."""
 
+    sees_whole_batch = True  # whether mb_x is all that is trained on in an iteration, from `before_forward` on
+
     def __init__(self, strategy: Any):
         self.strategy = strategy
 
@@ -106,6 +108,8 @@ class BiCHost(Host):
 
 class ReplayLoopHost(Host):
     """A host with a training loop and cross-entropies of its own; the criterion serves where nothing is replayed."""
+
+    sees_whole_batch = False
 
     def check(self) -> None:
         self.check_criterion(self.strategy._criterion)

@@ -102,6 +102,11 @@ class GRDPlugin(HostedPlugin):
         if StepTable.of(strategy).num_old and FrozenTeacher.of(strategy).model is None:
             raise ValueError("GRDPlugin has no teacher: it must be in the strategy from the first step on.")
 
+    def before_forward(self, strategy: Any, **kwargs: Any) -> None:
+        """The teacher runs first: while it does, no activations of the student are held."""
+        if StepTable.of(strategy).num_old and self.host.sees_whole_batch:
+            self.host.teacher_logits(strategy.mb_x)
+
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         x, logits, targets = self.host.batch()
         weight = table.old_fraction if self.weight == "balanced" else self.weight

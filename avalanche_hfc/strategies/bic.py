@@ -17,8 +17,8 @@ from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hold_out import HoldOutReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies.baseline import BalancedReplay
+from avalanche_hfc.strategies.checks import checked_count
 from avalanche_hfc.strategies.heads import check_model, put_head
-from avalanche_hfc.strategies.phases import checked_epochs
 
 BETA_DECAY = 0.1
 FALLS = (0.3, 0.6, 0.8, 0.9)  # of the rounds, each to a tenth: 60, 120, 160, 180 of 200
@@ -36,7 +36,7 @@ class BiC(BalancedReplay):
 
     def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):
         check_model("BiC", model, "embed", "classify")
-        checked_epochs("BiC", "bias_rounds", bias_rounds)
+        checked_count("BiC", "bias_rounds", bias_rounds)
         if not bias_lr > 0:
             raise ValueError(f"BiC: bias_lr must be above 0, got {bias_lr!r}.")
         self.bias_rounds = bias_rounds

@@ -1,10 +1,9 @@
 """DyTox (Douillard et al., CVPR 2022): a token and a head per step behind one attention block, a divergence head, balanced tuning."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from avalanche.benchmarks.utils import concat_datasets
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
@@ -19,25 +18,23 @@ from avalanche_hfc.losses import (
     sigmoid_relation_distillation,
 )
 from avalanche_hfc.models import DyToxModel
-from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies.baseline import BalancedReplay
-from avalanche_hfc.strategies.method import check_numbers
-from avalanche_hfc.strategies.phases import Phase, checked_epochs
-from avalanche_hfc.strategies.proxies import checked_lr
+from avalanche_hfc.strategies.checks import check_numbers
+from avalanche_hfc.strategies.tuning import BalancedTuning
 
 RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
 
 
-class DyTox(BalancedReplay):
+class DyTox(BalancedTuning, BalancedReplay):
     """L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + 0.1 mean BCE(divergence head).
 
-    Tokens and heads of earlier steps rest. Then the exemplars are chosen, and `tune_epochs` epochs over as many of each class train all but
-    the encoder with mean BCE(z, y; S) at the constant rate `tune_lr` (None: a tenth of the optimizer's). `divergence_weight` is 0.1;
-    `relation` the form of L_RD. Needs a DyToxModel.
+    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at a tenth of the optimizer's rate if `tune_lr`
+    is None. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
     """
 
     distils = True
     rule = "icarl-code"
+    tune_fraction = 0.1
 
     def __init__(
         self,
@@ -58,20 +55,17 @@ class DyTox(BalancedReplay):
         check_numbers("DyTox", divergence_weight=divergence_weight)
         lookup(RELATIONS, relation, "relation")
         self.divergence_weight = divergence_weight
-        self.tune_epochs = checked_epochs("DyTox", "tune_epochs", tune_epochs)
-        self.tune_lr = checked_lr("DyTox", "tune_lr", tune_lr, optimizer.defaults["lr"] / 10)
+        self.set_tuning(optimizer, tune_epochs, tune_lr)
         self.relation_form = relation
         self._divergence: Tensor | None = None
         super().__init__(model=model, optimizer=optimizer, **kwargs)
         if relation != "sigmoid" and not self.relates:
             raise ValueError(f"DyTox: relation={relation!r} acts only with losses='grd' or 'hfc'.")
 
-    def batch_logits(self) -> Tensor:
+    def model_logits(self) -> Tensor:
         if self.is_eval or not self.num_old:
-            return super().batch_logits()
-        if self.model.shares_prefix:
-            self.mb_prefix = self.model.prefix(self.mb_x)
-        embedding = self.model.embed(self.mb_x, self.mb_prefix)
+            return super().model_logits()
+        embedding = self.embed_batch()
         self._divergence = self.model.divergence(embedding)
         return self.model.classify(embedding)
 
@@ -98,23 +92,6 @@ class DyTox(BalancedReplay):
 
     # Balanced tuning
 
-    def phases(self) -> Sequence[Phase]:
-        if not self.num_old:
-            return ()
-        return (
-            Phase(
-                "tune",
-                num_epochs=self.tune_epochs,
-                lr=self.tune_lr,
-                module=lambda: self.model,
-                data=lambda: concat_datasets(self.memory.exemplars()),
-                loss=self.tuning_loss,
-                entered=self.tuning,
-                start=lambda: self.memory.update(self),
-                finish=self.memory.forget_features,  # tokens and block have moved
-            ),
-        )
-
     @contextmanager
     def tuning(self) -> Iterator[None]:
         """Tokens, heads and the shared block train; the encoder and the divergence head rest."""
@@ -124,6 +101,5 @@ class DyTox(BalancedReplay):
         finally:
             self.model.set_phase("train")
 
-    def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        logits = self.model(x)
-        return {"classification": self.classification(logits, targets, StepTable.of(self).on(logits)).mean()}
+    def after_tuning(self) -> None:
+        self.memory.forget_features()  # tokens and block have moved

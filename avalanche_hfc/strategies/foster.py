@@ -22,10 +22,9 @@ from avalanche_hfc.losses import (
 from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies.checks import check_numbers, checked_count, checked_lr
 from avalanche_hfc.strategies.heads import check_model, put_head
-from avalanche_hfc.strategies.method import check_numbers
-from avalanche_hfc.strategies.phases import Phase, checked_epochs
-from avalanche_hfc.strategies.proxies import checked_lr
+from avalanche_hfc.strategies.phases import Phase
 from avalanche_hfc.strategies.replay import ReplayMethod
 
 
@@ -63,7 +62,7 @@ class FOSTER(ReplayMethod):
         self.compress_beta = compress_beta
         self.distillation_weight = distillation_weight
         compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
-        self.compress_epochs = checked_epochs("FOSTER", "compress_epochs", compress_epochs)
+        self.compress_epochs = checked_count("FOSTER", "compress_epochs", compress_epochs)
         self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, optimizer.defaults["lr"])
         self.student: Any = None
         self._auxiliary: Tensor | None = None
@@ -80,14 +79,10 @@ class FOSTER(ReplayMethod):
     def _teacher(self) -> Any:
         return FrozenTeacher.of(self).model
 
-    def batch_logits(self) -> Tensor:
+    def model_logits(self) -> Tensor:
         if self.is_eval or not self.num_old:
-            return super().batch_logits()
-        if getattr(self.model, "shares_prefix", False):
-            self.mb_prefix = self.model.prefix(self.mb_x)
-            new = self.model.embed(self.mb_x, self.mb_prefix)
-        else:
-            new = self.model.embed(self.mb_x)
+            return super().model_logits()
+        new = self.embed_batch()
         self._auxiliary = self.model.head.single(new)
         return self.model.head.boost(self._teacher_outputs()[0], new)
 

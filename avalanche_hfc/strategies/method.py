@@ -169,6 +169,12 @@ class Method(IncrementalTemplate):
 
     # The teacher
 
+    def _before_forward(self, **kwargs: Any) -> None:
+        """The teacher runs first: while it does, no activations of the student are held."""
+        super()._before_forward(**kwargs)
+        if self.num_old and (self.distils or self.relates):
+            self.teacher_logits()
+
     def teacher_logits(self) -> Float[Tensor, "b K"]:
         """The teacher's logits of the batch, one forward however often they are asked for."""
         return FrozenTeacher.of(self).output(self.mb_x, self._teacher_forward)
@@ -184,10 +190,3 @@ class Method(IncrementalTemplate):
             return features, model.classify(features.embedding)
 
         return FrozenTeacher.of(self).output(self.mb_x, forward)
-
-
-def check_numbers(owner: str, **numbers: Any) -> None:
-    """Weights and factors of a method: 0 or more, finite."""
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-            raise ValueError(f"{owner}: {name} must be a number of 0 or more, got {number!r}.")

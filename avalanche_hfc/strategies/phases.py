@@ -163,9 +163,3 @@ def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -
             parameter.requires_grad_(flag)
         for module, training in modes.items():
             module.training = training
-
-
-def checked_epochs(owner: str, name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{owner}: {name} must be a whole number of 1 or more, got {value!r}.")
-    return value

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.losses import pod_flat, pod_spatial
-from avalanche_hfc.strategies.method import check_numbers
+from avalanche_hfc.strategies.checks import check_numbers
 from avalanche_hfc.strategies.proxies import ProxyMethod
 
 

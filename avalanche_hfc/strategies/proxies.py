@@ -1,11 +1,10 @@
 """What PODNet and AFC share: cosine head with proxies, NCA, imprinting of new proxies, frozen old ones, balanced tuning."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
-from avalanche.benchmarks.utils import concat_datasets
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
@@ -16,28 +15,29 @@ from avalanche_hfc._names import lookup
 from avalanche_hfc.losses import nca, nca_gradient, step_factor
 from avalanche_hfc.models import CosineHead, Features, proxy_centres
 from avalanche_hfc.plugins.features import features_of
-from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies.heads import check_model, put_head
 from avalanche_hfc.strategies.method import GRADIENTS
-from avalanche_hfc.strategies.phases import Phase, checked_epochs, trained_only
+from avalanche_hfc.strategies.phases import trained_only
 from avalanche_hfc.strategies.replay import NMEMethod
+from avalanche_hfc.strategies.tuning import BalancedTuning
 
 FORMS = {"code": "as released: no margin, no hinge", "paper": "as printed: margin 0.6, hinge"}
 LARGEST_GRADIENT = 5.0
 NME_SHARPNESS = 9.0  # features and proxies scaled by 3
 
 
-class ProxyMethod(NMEMethod):
+class ProxyMethod(BalancedTuning, NMEMethod):
     """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a CosineHead.
 
     From the second step on: new proxies are `num_proxies` k-means centres of a class's features; old proxies rest while backbone, new
-    proxies and scale train, every gradient entry within ±5; then the exemplars are chosen, and `tune_epochs` epochs over as many of
-    each class train the proxies alone at the constant rate `tune_lr` (None: half that of the optimizer). The backbone rests in eval mode.
+    proxies and scale train, every gradient entry within ±5; then balanced tuning trains the proxies alone, at half the optimizer's rate
+    if `tune_lr` is None. The backbone rests in eval mode meanwhile.
     With inference="nme" the head is sharper by 9 and its scale stays 1.
     `gradient="nca"` is the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
     """
 
     gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
+    tune_fraction = 0.5
     needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")
 
     def __init__(
@@ -56,8 +56,7 @@ class ProxyMethod(NMEMethod):
         check_model(owner, model, *self.needs)
         lookup(FORMS, nca, "nca")
         self.nca: Any = nca
-        self.tune_epochs = checked_epochs(owner, "tune_epochs", tune_epochs)
-        self.tune_lr = checked_lr(owner, "tune_lr", tune_lr, optimizer.defaults["lr"] / 2)
+        self.set_tuning(optimizer, tune_epochs, tune_lr)
         self.mb_features: Features | None = None
         nearest = inference == "nme"
         put_head(
@@ -84,9 +83,9 @@ class ProxyMethod(NMEMethod):
 
     # Forward: maps where they are distilled
 
-    def batch_logits(self) -> Tensor:
+    def model_logits(self) -> Tensor:
         if self.is_eval or not self.num_old:
-            return super().batch_logits()
+            return super().model_logits()
         self.mb_features = self.model.features(self.mb_x)
         return self.model.classify(self.mb_features.embedding)
 
@@ -114,22 +113,6 @@ class ProxyMethod(NMEMethod):
             head.imprint(proxy_centres(features, labels, num_proxies=head.num_proxies, generator=generator))
         super().begin_step(**kwargs)
 
-    def phases(self) -> Sequence[Phase]:
-        if not self.num_old:
-            return ()
-        return (
-            Phase(
-                "tune",
-                num_epochs=self.tune_epochs,
-                lr=self.tune_lr,
-                module=lambda: self.model,
-                data=lambda: concat_datasets(self.memory.exemplars()),
-                loss=self.tuning_loss,
-                entered=self.tuning,
-                start=lambda: self.memory.update(self),
-            ),
-        )
-
     @contextmanager
     def tuning(self) -> Iterator[None]:
         """Proxies train, nothing else does."""
@@ -137,16 +120,3 @@ class ProxyMethod(NMEMethod):
             self.model.head.train()
             self.model.head.set_phase("tune")
             yield
-
-    def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        logits = self.model(x)
-        steps = StepTable.of(self).on(logits)
-        return {"classification": self.classification(logits, targets, steps).mean()}
-
-
-def checked_lr(owner: str, name: str, lr: Any, default: float) -> float:
-    if lr is None:
-        return default
-    if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < float("inf"):
-        raise ValueError(f"{owner}: {name} must be a number above 0, got {lr!r}.")
-    return float(lr)

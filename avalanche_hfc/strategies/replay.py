@@ -60,10 +60,10 @@ class NMEMethod(ReplayMethod):
     def class_means(self) -> dict[int, Float[Tensor, "D"]] | None:
         return self.nearest.means(self)
 
-    def batch_logits(self) -> Tensor:
+    def model_logits(self) -> Tensor:
         if self.is_eval and self.inference == "nme" and self.nearest.known:
             return self.nearest.scores(feature_function(self.model)(self.mb_x).flatten(1))
-        return super().batch_logits()
+        return super().model_logits()
 
 
 class NearestMeans(SupervisedPlugin):

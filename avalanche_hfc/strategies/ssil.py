@@ -18,7 +18,7 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.strategies.phases import checked_epochs
+from avalanche_hfc.strategies.checks import checked_count
 from avalanche_hfc.strategies.replay import ReplayMethod
 
 RELATIONS = {"separated": "no softmax crosses the blocks", "joint": "the softmax over all classes seen"}
@@ -45,7 +45,7 @@ class SSIL(ReplayMethod):
     ):
         lookup(RELATIONS, relation, "relation")
         if replay_mb_size is not None:
-            checked_epochs("SSIL", "replay_mb_size", replay_mb_size)
+            checked_count("SSIL", "replay_mb_size", replay_mb_size)
         super().__init__(**kwargs)
         if relation != "separated" and not self.relates:
             raise ValueError(f"SSIL: relation={relation!r} acts only with losses='grd' or 'hfc'.")

@@ -121,7 +121,7 @@ class IncrementalTemplate(SupervisedTemplate):
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
         if self.is_eval and not StepTable.of(self).num_seen:  # nothing has been learned; not every head can answer yet
             return torch.full((len(self.mb_x), self._eval_width), UNSEEN_LOGIT, device=self.device)
-        logits = self.batch_logits()
+        logits = self.model_logits()
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
                 f"The benchmark has class {self._fixed_head_classes - 1}, the model gives {logits.shape[1]} columns and cannot grow. "
@@ -131,12 +131,22 @@ class IncrementalTemplate(SupervisedTemplate):
             logits = F.pad(logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT)
         return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
 
-    def batch_logits(self) -> Tensor:
-        """Logits of the batch as the model gives them. A frozen prefix is kept in `mb_prefix`, for the teacher."""
-        if self.is_training and getattr(self.model, "shares_prefix", False):
-            self.mb_prefix = self.model.prefix(self.mb_x)
-            return self.model.classify(self.model.embed(self.mb_x, self.mb_prefix))
+    def model_logits(self) -> Tensor:
+        """Logits of the batch as the model gives them."""
+        if self.is_training and self.mb_prefix is not None:
+            return self.model.classify(self.embed_batch())
         return super().forward()
+
+    def embed_batch(self) -> Tensor:
+        """The model's embedding of the batch, in training."""
+        return self.model.embed(self.mb_x) if self.mb_prefix is None else self.model.embed(self.mb_x, self.mb_prefix)
+
+    def _before_forward(self, **kwargs: Any) -> None:
+        """A frozen prefix is computed first, for the student and for a teacher that a plugin asks before it."""
+        if getattr(self.model, "shares_prefix", False):
+            torch.clear_autocast_cache()
+            self.mb_prefix = self.model.prefix(self.mb_x)
+        super()._before_forward(**kwargs)
 
     def _before_backward(self, **kwargs: Any) -> None:
         classification = self.loss.detach()

@@ -404,7 +404,7 @@ def test_the_head_predicts_where_asked_and_inside_a_step():
     met = []
 
     def look(s):
-        met.append((s.is_training, s.nearest.known, s.batch_logits() if s.is_eval else None, s.model(s.mb_x) if s.is_eval else None))
+        met.append((s.is_training, s.nearest.known, s.model_logits() if s.is_eval else None, s.model(s.mb_x) if s.is_eval else None))
 
     benchmark = benchmark_of()
     strategy = build("icarl", eval_every=1, plugins=[At("after_eval_forward", look)])

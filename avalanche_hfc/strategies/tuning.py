@@ -1,0 +1,59 @@
+"""Balanced tuning: a second phase over the exemplars, as many of every class seen."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from avalanche.benchmarks.utils import concat_datasets
+from torch import Tensor
+from torch.optim import Optimizer
+
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies.checks import checked_count, checked_lr
+from avalanche_hfc.strategies.phases import Phase
+
+
+class BalancedTuning:
+    """A part of a ReplayMethod. From the second step on, when the main epochs are over: exemplars of the new classes are chosen, then `tune_epochs` epochs over all
+    exemplars minimise the classification loss alone at the constant rate `tune_lr` (None: `tune_fraction` of the optimizer's).
+    """
+
+    tune_fraction: ClassVar[float]
+    model: Any
+    memory: Any
+    num_old: int
+    classification: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+    def set_tuning(self, optimizer: Optimizer, tune_epochs: Any, tune_lr: Any) -> None:
+        """The options, checked. A method with this phase calls it at construction."""
+        owner = type(self).__name__
+        self.tune_epochs = checked_count(owner, "tune_epochs", tune_epochs)
+        self.tune_lr = checked_lr(owner, "tune_lr", tune_lr, optimizer.defaults["lr"] * self.tune_fraction)
+
+    def phases(self) -> Sequence[Phase]:
+        if not self.num_old:
+            return ()
+        return (
+            Phase(
+                "tune",
+                num_epochs=self.tune_epochs,
+                lr=self.tune_lr,
+                module=lambda: self.model,
+                data=lambda: concat_datasets(self.memory.exemplars()),
+                loss=self.tuning_loss,
+                entered=self.tuning,
+                start=lambda: self.memory.update(self),
+                finish=self.after_tuning,
+            ),
+        )
+
+    def tuning(self) -> AbstractContextManager[None]:
+        """What trains in this phase, and what rests."""
+        raise NotImplementedError
+
+    def after_tuning(self) -> None:
+        """A method whose features have moved forgets those that herding found."""
+
+    def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        logits = self.model(x)
+        return {"classification": self.classification(logits, targets, StepTable.of(self).on(logits)).mean()}
