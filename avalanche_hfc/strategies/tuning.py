@@ -14,8 +14,10 @@ from avalanche_hfc.strategies.phases import Phase
 
 
 class BalancedTuning:
-    """A part of a ReplayMethod. From the second step on, when the main epochs are over: exemplars of the new classes are chosen, then `tune_epochs` epochs over all
-    exemplars minimise the classification loss alone at the constant rate `tune_lr` (None: `tune_fraction` of the optimizer's).
+    """A part of a ReplayMethod: what follows the main epochs from the second step on.
+
+    Exemplars of the new classes are chosen; then `tune_epochs` epochs over all exemplars minimise the classification loss alone at the
+    constant rate `tune_lr` (None: `tune_fraction` of the optimizer's).
     """
 
     tune_fraction: ClassVar[float]
