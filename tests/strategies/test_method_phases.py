@@ -1,0 +1,222 @@
+"""Phases of a step after the main epochs: what trains in them, on what, at which rate."""
+
+import math
+from functools import partial
+
+import method_loops as m
+import pytest
+import torch
+import torch.nn.functional as F
+from method_runs import build, moved, steps_of, weights
+from strategy_runs import At
+
+from avalanche_hfc.losses import nca
+from avalanche_hfc.models import ResNet32
+from avalanche_hfc.plugins.features import features_of
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies.phases import lr_factor, optimizer_like
+
+# Tuning
+
+
+@pytest.mark.parametrize("name", ["podnet", "podnet-cscct", "afc"])
+def test_old_proxies_rest_in_the_main_phase_and_proxies_alone_move_in_the_tuning(name):
+    marks = []
+    events = {"before_training_epoch": "train", "before_phase_epoch": "tune"}
+    watch = [At(event, lambda s, phase=phase: marks.append((phase, weights(s)))) for event, phase in events.items()]
+    strategy = steps_of(build(name, plugins=watch, tune_epochs=2), 2)
+    second = [state for phase, state in marks if "head.old_proxies" in state and len(state["head.old_proxies"])]
+    trained, tuned, end = second[0], second[-2], weights(strategy)
+    assert "head.old_proxies" not in moved(trained, tuned) and {"head.new_proxies", "head.scale"} <= moved(trained, tuned)
+    assert moved(tuned, end) == {"head.old_proxies", "head.new_proxies"}
+    assert [phase for phase, _ in marks] == ["train"] * 4 + ["tune"] * 2
+
+
+@pytest.mark.parametrize("name", ["podnet", "dytox"])
+def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_main_losses_left_out(name):
+    seen, terms = [], []
+    strategy = build(name, tune_epochs=1, plugins=[At("after_phase_epoch", lambda s: terms.append(set(s.losses.means)))])
+    loss = strategy.tuning_loss
+    strategy.tuning_loss = lambda x, y: seen.append(y) or loss(x, y)
+    steps_of(strategy, 3)
+    last = torch.cat(seen)[-12:]
+    assert torch.bincount(last).tolist() == [2] * 6
+    assert terms == [{"total", "classification"}] * 2
+
+
+def test_dytox_tunes_everything_but_the_encoder():
+    marks = []
+    strategy = steps_of(build("dytox", tune_epochs=1, plugins=[At("before_phase_epoch", lambda s: marks.append(weights(s)))]), 2)
+    names = moved(marks[0], weights(strategy))
+    assert {name.split(".")[1] for name in names} == {"block", "tokens", "heads"} and not any(name.startswith("encoder") for name in names)
+    assert {"head.tokens.0", "head.heads.0.linear.weight"} <= names
+
+
+def test_the_rate_of_tuning_is_constant_and_its_own():
+    rates = []
+    look = At("after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"]))
+    steps_of(build("podnet", tune_epochs=2, plugins=[look], lr=0.08), 2)
+    steps_of(build("podnet", tune_epochs=2, tune_lr=0.3, plugins=[look]), 2)
+    steps_of(build("dytox", tune_epochs=1, plugins=[look], lr=0.08), 2)
+    assert rates == pytest.approx([0.04, 0.04, 0.3, 0.3, 0.008])
+
+
+def test_new_proxies_start_as_centres_of_the_old_models_features():
+    met = []
+
+    def look(s):
+        if s.clock.train_exp_epochs == 0 and StepTable.of(s).current == 1:
+            features = F.normalize(features_of(s.model, s.experience.dataset, batch_size=64, device=s.device))
+            met.append((features, torch.tensor(list(s.experience.dataset.targets)), s.model.head.new_proxies.clone(), s.model.head))
+
+    strategy = build("podnet", tune_epochs=1, num_proxies=6, plugins=[At("before_training_epoch", look)])
+    steps_of(strategy, 2)
+    features, labels, proxies, head = met[0]
+    norm = head.old_proxies[:2].norm(dim=-1).mean()
+    for row, class_id in enumerate(head.new_ids.tolist()):
+        own = features[labels == class_id]  # six images, six proxies: the centres are the images
+        nearest = torch.cdist(F.normalize(proxies[row], dim=-1), own).amin(1)
+        assert nearest.max() < 1e-3 and proxies[row].norm(dim=-1).std() < 1e-3 * norm
+
+
+# FOSTER
+
+
+def test_boosting_starts_from_the_old_logits_and_the_student_from_the_old_model():
+    met = {}
+
+    def start(s):
+        if StepTable.of(s).current == 1 and s.clock.train_exp_epochs == 0:
+            x = torch.randn(4, 1, 8, 8)
+            teacher = FrozenTeacher.of(s).model
+            zeros = torch.zeros(4, 32)
+            met["boosted"] = s.model.head.boost(teacher.embed(x), zeros)[:, [1, 4]], teacher(x)[:, [1, 4]]
+            met["extractor"] = s.model.embed(x), teacher.embed(x)
+
+    def student(s):
+        x = torch.randn(4, 1, 8, 8)
+        teacher = FrozenTeacher.of(s).model
+        s.student.eval()
+        met["student"] = s.student(x)[:, [1, 4]], teacher(x)[:, [1, 4]]
+        s.student.train()
+
+    plugins = [At("before_training_epoch", start), At("before_phase_epoch", student)]
+    strategy = build("foster", compress_epochs=1, plugins=plugins)
+    model = strategy.model
+    steps_of(strategy, 2)
+    for one, other in met.values():
+        torch.testing.assert_close(one, other)
+    assert strategy.model is model and strategy.student is None
+
+
+def test_compression_leaves_the_boosted_network_alone_falls_along_a_cosine_and_gives_the_model_the_students_weights():
+    met = []
+
+    def look(s):
+        met.append((weights(s), {n: v.clone() for n, v in s.student.state_dict().items()}, s.phase_running.optimizer.param_groups[0]))
+
+    optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)  # noqa: E731
+    rates = []
+    note = At("after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"]))
+    plugins = [At("after_phase_epoch", look), note]
+    strategy = steps_of(build("foster", compress_epochs=3, plugins=plugins, optimizer=optimizer), 2)
+    assert not moved(met[0][0], met[2][0]) and moved(met[0][1], met[2][1])
+    assert rates == pytest.approx([0.05, 0.05 * 0.75, 0.05 * 0.25])
+    assert met[2][2]["weight_decay"] == 0 and met[2][2]["momentum"] == 0.9
+    assert not moved(met[2][1], weights(strategy))
+
+
+def test_foster_compresses_with_the_weighted_softmax_of_the_boosted_network():
+    met = []
+    strategy = build("foster", compress_epochs=1, compress_beta=0.6)
+    loss = strategy.compression_loss
+
+    def spy(x, y):
+        with torch.no_grad():
+            boosted = strategy.model.head.boost(FrozenTeacher.of(strategy).model.embed(x), strategy.model.embed(x))
+            logits = strategy.student(x)
+        value = loss(x, y)
+        counts = torch.bincount(torch.tensor(list(strategy.adapted_dataset.targets)), minlength=6).tolist()
+        steps = StepTable.of(strategy).on(logits).tolist()
+        expected = m.compression(logits.tolist(), boosted.tolist(), steps, m.class_weights(counts, steps, 0.6), 2)
+        met.append((value["compression"].item(), expected))
+        return value
+
+    strategy.compression_loss = spy
+    steps_of(strategy, 2)
+    assert met and all(value == pytest.approx(expected, rel=1e-4) for value, expected in met)
+
+
+# AFC
+
+
+def keep_gradient(captured, module, inputs, output):
+    output.retain_grad()
+    captured.append(output)
+
+
+def test_importance_is_the_squared_gradient_of_the_loss_by_channel_over_new_data_and_old_exemplars():
+    strategy = build("afc", tune_epochs=1)
+    found = {}
+    original = strategy.find_importance
+
+    def spy(asked):
+        found["own"] = original(asked)
+        data = [*strategy.experience.dataset.train()]
+        for part in strategy.memory.old_exemplars(strategy.experience):
+            data += [*part]
+        found["num"] = len(data)
+        sums = None
+        strategy.model.eval()
+        for x, y, *_ in data:
+            captured = []
+            handle = strategy.model.backbone.blocks[0].register_forward_hook(partial(keep_gradient, captured))
+            logits = strategy.model(x[None])
+            steps = StepTable.of(strategy).on(logits)
+            nca(logits, torch.tensor([y]), steps, scale=strategy.model.head.scale).sum().backward()
+            handle.remove()
+            grads = captured[0].grad[:, 1:]  # without the class token, (1, N, D)
+            sums = grads.square().sum((0, 1)) + (0 if sums is None else sums)
+        strategy.model.zero_grad()
+        strategy.model.train()
+        found["loop"] = sums / sums.mean()
+        return found["own"]
+
+    strategy.find_importance = spy
+    steps_of(strategy, 2)
+    assert found["num"] == 12 + 6  # twelve new images; three of each old class are kept
+    for importance in found["own"]:  # one block: all four stages are its end
+        torch.testing.assert_close(importance, found["loop"], rtol=2e-3, atol=1e-5)
+
+
+def test_the_importance_pass_moves_no_batch_norm_statistics():
+    marks = []
+    strategy = build("afc", model=ResNet32(in_channels=1), tune_epochs=1)
+    original = strategy.find_importance
+
+    def spy(asked):
+        before = weights(strategy)
+        result = original(asked)
+        marks.append(moved(before, weights(strategy)))
+        return result
+
+    strategy.find_importance = spy
+    steps_of(strategy, 2)
+    assert marks == [set(), set()] and strategy.model.stem.training
+
+
+# Parts of phases
+
+
+def test_a_cosine_falls_from_one_to_nearly_nothing_and_a_constant_stays():
+    assert [lr_factor("cosine", e, 4) for e in range(4)] == pytest.approx([(1 + math.cos(math.pi * e / 4)) / 2 for e in range(4)])
+    assert {lr_factor("constant", e, 4) for e in range(4)} == {1.0}
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop])
+def test_an_optimizer_for_a_phase_is_of_the_same_kind_and_options(kind):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    made = optimizer_like(kind([torch.nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.7), [parameter], lr=0.1)
+    assert type(made) is kind and made.param_groups[0]["weight_decay"] == 0.7 and made.param_groups[0]["lr"] == 0.1
+    assert made.param_groups[0]["params"] == [parameter]
