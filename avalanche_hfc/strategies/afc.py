@@ -1,6 +1,6 @@
 """AFC (Kang et al., CVPR 2022): distillation of maps weighted by how much the loss depends on each channel."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from avalanche.benchmarks.utils import concat_datasets
@@ -21,6 +21,7 @@ class AFC(ProxyMethod):
     the training transform, gives I: the squares of the NCA's gradients with respect to the maps. L_RD is added. The rest as in ProxyMethod.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("importance_weight",)
     distils = True
     needs = (*ProxyMethod.needs, "stage_gradients")
 

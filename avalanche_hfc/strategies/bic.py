@@ -1,7 +1,7 @@
 """BiC (Wu et al., CVPR 2019): distillation balanced by the share of old classes, then two numbers against the bias to new classes."""
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from avalanche.benchmarks.utils import concat_datasets
@@ -32,6 +32,7 @@ class BiC(BalancedReplay):
     hold-out. The model's head becomes a CorrectedHead.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("bias_rounds", "bias_lr")
     memory: HoldOutReplayPlugin
 
     def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -32,6 +32,7 @@ class DyTox(BalancedTuning, BalancedReplay):
     is None. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("divergence_weight", "tune_epochs", "tune_lr", "relation_form")
     distils = True
     rule = "icarl-code"
     tune_fraction = 0.1

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -37,6 +37,7 @@ class FOSTER(ReplayMethod):
     the next step. The model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("beta", "compress_beta", "distillation_weight", "compress_epochs", "compress_lr")
     distils = True
 
     def __init__(

@@ -1,6 +1,6 @@
 """iCaRL (Rebuffi et al., CVPR 2017): sigmoid outputs, the teacher's sigmoids as targets of old classes, nearest mean of exemplars."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -31,6 +31,7 @@ class ICaRL(NMEMethod):
       which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "form")
     distils = True
 
     def __init__(

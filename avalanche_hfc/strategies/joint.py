@@ -3,7 +3,7 @@
 import copy
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from avalanche.models.utils import avalanche_model_adaptation
 
@@ -18,6 +18,8 @@ class JointTraining(Method):
 
     With `from_scratch=False` it goes on from the step before. Its memory is every image: no `mem_size`, and no losses for an old class.
     """
+
+    settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
 
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
         unusable = sorted({"losses", "gradient"} & kwargs.keys())

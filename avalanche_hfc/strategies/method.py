@@ -47,6 +47,7 @@ class Method(IncrementalTemplate):
     `gradient` is where GFC's weights come from.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("hfc_losses", "gradient")
     distils = False  # whether the method needs the model of the step before, without L_RD
     gradients: ClassVar[Mapping[str, str]] = GRADIENTS
 

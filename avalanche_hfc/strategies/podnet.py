@@ -1,6 +1,6 @@
 """PODNet (Douillard et al., ECCV 2020): pooled distillation of maps and features under a cosine classifier."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,6 +17,7 @@ class PODNet(ProxyMethod):
     of logits to replace. Everything else as in ProxyMethod.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("spatial_weight", "flat_weight")
     distils = True
 
     def __init__(

@@ -1,6 +1,6 @@
 """PODNet with CSCCT (Ashok et al., ECCV 2022): cross-space clustering and controlled transfer beside PODNet's losses."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -15,6 +15,8 @@ REDUCTIONS = {"elements": "the mean over all pairs, as released: tiny", "rows": 
 
 class PODNetCSCCT(PODNet):
     """L = PODNet's + 3 CSC + 1.5 CT; `clustering_weight`, `transfer_weight`, and `reduction` of CT. On features only, in the main phase."""
+
+    settings: ClassVar[tuple[str, ...]] = ("clustering_weight", "transfer_weight", "reduction")
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
     `gradient="nca"` is the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("nca", "tune_epochs", "tune_lr")
     gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
     tune_fraction = 0.5
     needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")

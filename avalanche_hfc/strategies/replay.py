@@ -1,7 +1,7 @@
 """Methods with an exemplar memory, and nearest mean of exemplars as a way to predict."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -51,9 +51,12 @@ class NMEMethod(ReplayMethod):
     asks the head.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("inference", "flip")
+
     def __init__(self, *, inference: str = "head", flip: bool = False, own_plugins: Sequence[BasePlugin] = (), **kwargs: Any):
         lookup(INFERENCES, inference, "inference")
         self.inference = inference
+        self.flip = flip
         self.nearest = NearestMeans(flip=flip)
         super().__init__(own_plugins=[*own_plugins, self.nearest], **kwargs)
 

@@ -23,8 +23,8 @@ SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
     (
-        "turn phase method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps clock "
-        "plugins losses metrics random"
+        "turn phase settings method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps "
+        "clock plugins losses metrics random"
     ).split()
 )
 
@@ -53,6 +53,7 @@ class SavedStep:
 
 def save_state(strategy: Any) -> dict[str, Any]:
     turn = strategy.progress.saving_turn()
+    check_clock(strategy, turn)
     if strategy.progress.resume is not None:
         return copy.deepcopy(strategy.progress.resume.state)
     teacher = FrozenTeacher.of(strategy)
@@ -62,6 +63,7 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "strategy": type(strategy).__name__,
             "turn": turn,
             "phase": None if strategy.phase_running is None else strategy.phase_running.state_dict(strategy),
+            "settings": strategy.chosen(),
             "method": strategy.method_state(),
             "stop_training": strategy._stop_training,
             "model": dict(strategy.model.state_dict()),
@@ -81,6 +83,13 @@ def save_state(strategy: Any) -> dict[str, Any]:
     )
 
 
+def check_clock(strategy: Any, turn: list | None) -> None:
+    """A plugin appended behind Avalanche's clock sees counters of the epoch or step to come."""
+    clock = next(index for index, plugin in enumerate(strategy.plugins) if isinstance(plugin, Clock))
+    if turn is not None and turn[1] - 1 > clock:
+        raise RuntimeError("state_dict: not in a plugin behind Avalanche's Clock. Pass the plugin to the strategy, or insert it in front.")
+
+
 def load_state(strategy: Any, state: dict[str, Any]) -> None:
     if state.get("format") != FORMAT or state.get("strategy") != type(strategy).__name__:
         raise ValueError(
@@ -93,6 +102,7 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
     kind = type(strategy.optimizer).__name__
     if state["optimizer_kind"] != kind:
         raise ValueError(f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's optimizer is {kind}.")
+    check_settings(strategy, state)
     check_plugins(strategy, state)
     state = copy.deepcopy(state)
     strategy.model.to(strategy.device)
@@ -175,6 +185,14 @@ def plugin_state(plugin: Any) -> Any:
         name = type(plugin).__name__
         raise ValueError(f"state_dict: {name} gives no state. Subclass it with state_dict and load_state_dict, or leave it out.")
     return None
+
+
+def check_settings(strategy: Any, state: dict[str, Any]) -> None:
+    """Raise for a state of other options: going on would be another training."""
+    before, now = state["settings"], strategy.chosen()
+    changed = [f"{name} {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value]
+    if changed:
+        raise ValueError(f"load_state_dict: the state was trained with other options ({'; '.join(changed)}).")
 
 
 def check_plugins(strategy: Any, state: dict[str, Any]) -> None:

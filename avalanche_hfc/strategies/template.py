@@ -33,6 +33,7 @@ class IncrementalTemplate(SupervisedTemplate):
     """
 
     takes_herding_replay = True
+    settings: ClassVar[tuple[str, ...]] = ()  # attributes that hold options; those of the classes it is made of count as well
     cannot_run: ClassVar[str | None] = None
     trains_on_stream: ClassVar[bool] = False
 
@@ -230,6 +231,10 @@ class IncrementalTemplate(SupervisedTemplate):
         self.mbatch, self.mb_output, self.loss = prev_state["batch"]
 
     # State
+
+    def chosen(self) -> dict[str, Any]:
+        """The options of the method as chosen: a state trained with others is refused."""
+        return {name: getattr(self, name) for kind in reversed(type(self).__mro__) for name in vars(kind).get("settings", ())}
 
     def method_state(self) -> dict[str, Any]:
         """What a method keeps beside model, teacher and plugins, as tensors and plain data."""

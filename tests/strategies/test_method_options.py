@@ -3,7 +3,7 @@
 import pytest
 import torch
 from avalanche.models import SimpleMLP
-from strategy_runs import SMALL_VIT, benchmark_of, mlp, train
+from strategy_runs import SMALL_VIT, At, benchmark_of, mlp, train
 
 from avalanche_hfc.models import BoostedHead, CorrectedHead, CosineHead, DyToxModel, GrowingLinear, TSAViT, ViTEncoder
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
@@ -161,3 +161,28 @@ def test_the_simple_methods_take_any_model():
         strategy.eval(benchmark_of().test_stream[:2])
         assert strategy.mb_output is None or strategy.mb_output.isfinite().all()
         assert isinstance(model[1], GrowingLinear) and model[1].out_features == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "others", "said"),
+    [
+        ("herding-replay", dict(losses="hfc"), {}, "hfc_losses 'hfc', now 'host'"),
+        ("icarl", dict(divisor="all"), {}, "divisor 'all', now 'seen'"),
+        ("podnet", dict(nca="paper", tune_epochs=2), dict(tune_epochs=3), "nca 'paper', now 'code'; tune_epochs 2, now 3"),
+        ("podnet-cscct", {}, dict(reduction="rows", losses="grd"), "hfc_losses 'host', now 'grd'; reduction 'elements', now 'rows'"),
+        ("foster", dict(beta=0.5), {}, "beta 0.5, now 0.96"),
+        ("dytox", {}, dict(divergence_weight=0.2), "divergence_weight 0.1, now 0.2"),
+        ("joint", dict(from_scratch=False), {}, "from_scratch False, now True"),
+    ],
+)
+def test_a_state_trained_with_other_options_is_refused(name, options, others, said):
+    state = build(name, **options).state_dict()
+    with pytest.raises(ValueError, match=f"other options \\({said}\\)"):
+        build(name, **others).load_state_dict(state)
+
+
+def test_no_state_is_taken_by_a_plugin_behind_the_clock():
+    strategy = build("finetune", mlp("growing"), train_mb_size=12)
+    strategy.plugins.append(At("after_training_exp", lambda s: s.state_dict()))
+    with pytest.raises(RuntimeError, match="behind Avalanche's Clock"):
+        train(strategy, benchmark_of().train_stream[:1])
