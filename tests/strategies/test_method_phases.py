@@ -2,13 +2,14 @@
 
 import math
 from functools import partial
+from itertools import product
 
 import method_loops as m
 import pytest
 import torch
 import torch.nn.functional as F
 from method_runs import build, moved, steps_of, weights
-from strategy_runs import At
+from strategy_runs import At, benchmark_of
 
 from avalanche_hfc.losses import nca
 from avalanche_hfc.models import ResNet32
@@ -220,3 +221,32 @@ def test_an_optimizer_for_a_phase_is_of_the_same_kind_and_options(kind):
     made = optimizer_like(kind([torch.nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.7), [parameter], lr=0.1)
     assert type(made) is kind and made.param_groups[0]["weight_decay"] == 0.7 and made.param_groups[0]["lr"] == 0.1
     assert made.param_groups[0]["params"] == [parameter]
+
+
+DISTIL = ("baseline", "icarl", "bic", "podnet", "podnet-cscct", "ssil", "foster", "afc", "dytox")
+TEACHERS = [*((name, "hfc") for name in ("finetune", "herding-replay")), *product(DISTIL, ("host", "hfc"))]
+
+
+@pytest.mark.parametrize(("name", "losses"), TEACHERS)
+def test_the_teacher_runs_once_in_an_iteration_and_before_the_student(name, losses):
+    order = []
+
+    def watch(s):
+        if StepTable.of(s).current == 1 and s.clock.train_exp_epochs == 0:
+            for model, who in ((FrozenTeacher.of(s).model, "teacher"), (s.model, "student")):
+                encoder = model.encoder if name == "dytox" else model
+                encoder.backbone.norm.register_forward_hook(lambda *_, who=who: order.append(who) if s.phase == "train" else None)
+
+    def start(s):
+        order.append("iteration")
+
+    plugins = [At("before_training_epoch", watch), At("before_forward", start)]
+    short = {"tune_epochs": 1} if name in ("podnet", "podnet-cscct", "afc", "dytox") else {}
+    strategy = build(name, losses=losses, plugins=plugins, train_epochs=1, train_mb_size=9, **short)
+    strategy.train(benchmark_of().train_stream[0])
+    order.clear()
+    ends = At("after_training_epoch", lambda s: order.append("end"))
+    strategy.plugins.insert(0, ends)
+    strategy.train(benchmark_of().train_stream[1])
+    trained = order[: order.index("end")]
+    assert trained == ["iteration", "teacher", "student"] * (len(trained) // 3) and len(trained) >= 6
