@@ -5,6 +5,7 @@ import sys
 import click
 
 from avalanche_hfc._version import __version__
+from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 
 
@@ -15,6 +16,7 @@ def commands() -> None:
 
 
 commands.add_command(demo)
+commands.add_command(data)
 
 
 def main() -> None:
