@@ -7,6 +7,7 @@ import click
 from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
+from avalanche_hfc.cli.selftest import selftest
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,6 +18,7 @@ def commands() -> None:
 
 commands.add_command(demo)
 commands.add_command(data)
+commands.add_command(selftest)
 
 
 def main() -> None:

@@ -1,0 +1,160 @@
+"""Checks of an installation, in seconds: formulas against loops, golden values, class orders, one stop and resume."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from avalanche.training.plugins import SupervisedPlugin
+
+from avalanche_hfc.benchmarks import class_order, split_digits
+from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
+from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
+from avalanche_hfc.strategies import STRATEGIES
+
+LOGITS = (
+    (2, 0.5, 0, 1, -1, 0),
+    (0, 1.5, 0.5, 0, 2, 0),
+    (-0.5, 3, 0, 0, 0.5, 0.5),
+    (0, 0, 1, 0, 1, 0),
+    (0.5, 0, -1, 0, 2.5, 0),
+    (1, 0, 0, 0, 0, 0.5),
+)
+TEACHER = ((3, 0, 0.5, 0), (0, 2, 0, 0), (0, 4, 1, 0), (0.5, 0, 2, 0), (1, 0, 0, 0), (0, 0, 0, 0))
+TARGETS = (0, 1, 1, 2, 4, 4)
+STEPS = (0, 0, 1, 1, 2, 2)
+GOLDEN = {"L_FC": 1.122656, "L_RD as printed": 0.494086, "L_RD normalised": 0.357272, "released loss": 1.011445}
+ORDERS = {  # sha256 of the class ids joined by commas
+    "cifar100-a": "62e36f48cf4f51c7f8af22782b6e82a508419bb57eb217ce0c365060eff49b5a",
+    "imagenet100": "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e",
+    "imagenet1000": "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4",
+}
+Check = tuple[str, Callable[[], None]]
+
+
+class Failed(Exception):
+    """A check that did not hold, in words."""
+
+
+def checks() -> Iterator[Check]:
+    """Name and check, one after the other. A check raises `Failed`."""
+    yield "L_FC is Eq. 9, as a loop", lambda: close(measured()["L_FC"], loop_compensation(), 1e-12)
+    yield "L_RD is Eq. 13, as a loop", lambda: close(measured()["L_RD as printed"], loop_relation(), 1e-12)
+    for name, value in GOLDEN.items():
+        yield f"golden value of {name}", lambda name=name, value=value: close(measured()[name], value, 2e-6)  # type: ignore[misc]
+    for name, published in ORDERS.items():
+        yield f"class order {name}", lambda name=name, published=published: same_order(name, published)  # type: ignore[misc]
+    for method in ("hfc", "dytox"):
+        yield f"{method}: stop inside a step, go on, same weights", lambda method=method: resumes(method)  # type: ignore[misc]
+
+
+def close(found: float, expected: float, tolerance: float) -> None:
+    if not abs(found - expected) <= tolerance:
+        raise Failed(f"{found!r}, expected {expected!r} ± {tolerance:g}")
+
+
+def measured() -> dict[str, float]:
+    logits, teacher = torch.tensor(LOGITS, dtype=torch.float64), torch.tensor(TEACHER, dtype=torch.float64)
+    targets, steps = torch.tensor(TARGETS), torch.tensor(STEPS)
+    values = {
+        "L_FC": forgetting_compensation(logits, targets, steps),
+        "L_RD as printed": relation_distillation(logits, targets, teacher, steps, normalise=False, average="seen"),
+        "L_RD normalised": relation_distillation(logits, targets, teacher, steps),
+        "released loss": official_hfc(logits, targets, teacher, steps),
+    }
+    return {name: value.item() for name, value in values.items()}
+
+
+def softmax(row: Sequence[float | int]) -> list[float]:
+    total = sum(math.exp(value) for value in row)
+    return [math.exp(value) / total for value in row]
+
+
+def loop_weights() -> list[float]:
+    """Weights of Eq. 9: K^o = 4, K^t = 2."""
+    sharpened = [math.log(abs(softmax(row)[y] - 1) ** (4 / 6) + 1) for row, y in zip(LOGITS, TARGETS, strict=True)]
+    weights = []
+    for value, y in zip(sharpened, TARGETS, strict=True):
+        own = [other for other, label in zip(sharpened, TARGETS, strict=True) if STEPS[label] == STEPS[y]]
+        weights.append(value / (sum(own) / len(own)))
+    return weights
+
+
+def loop_compensation() -> float:
+    rows = zip(LOGITS, TARGETS, loop_weights(), strict=True)
+    return sum(-w * math.log(softmax(row)[y]) for row, y, w in rows) / len(TARGETS)
+
+
+def loop_relation() -> float:
+    """Eq. 10-13 as printed: KL(Ỹ_k ‖ P̃_k), mean over the six classes seen."""
+    weights, total = loop_weights(), 0.0
+    for k in sorted(set(TARGETS)):
+        own = [i for i, y in enumerate(TARGETS) if y == k]
+        prediction = [sum(softmax(LOGITS[i])[c] for i in own) / len(own) for c in range(6)]
+        relation = [sum(softmax(TEACHER[i])[c] for i in own) / len(own) if c < 4 else float(c == k) for c in range(6)]
+        divergence = sum(t * math.log(t / p) for t, p in zip(relation, prediction, strict=True) if t > 0)
+        total += sum(weights[i] for i in own) / len(own) * divergence
+    return total / 6
+
+
+def same_order(name: str, published: str) -> None:
+    found = hashlib.sha256(",".join(str(class_id) for class_id in class_order(name)).encode()).hexdigest()
+    if found != published:
+        raise Failed(f"sha256 {found}, published {published}")
+
+
+class StopHere(Exception):
+    """Ends a training as a kill would: nothing of it is used but the state saved before."""
+
+
+class StopAfter(SupervisedPlugin):
+    """A plugin that takes the state after the first epoch of the second step, or of its second phase, and stops there."""
+
+    def __init__(self, event: str):
+        super().__init__()
+        self.state: dict[str, Any] | None = None
+        setattr(self, event, self.stop)
+
+    def stop(self, strategy: Any, **kwargs: Any) -> None:
+        if strategy.clock.train_exp_counter == 1:
+            self.state = strategy.state_dict()
+            raise StopHere
+
+
+def resumes(method: str) -> None:
+    """The weights after two steps are the same, bit for bit, if the second is stopped and gone on with in a fresh strategy."""
+    stream = split_digits(num_steps=5).train_stream[:2]
+    whole = train(small(method, []), stream)
+    stopper = StopAfter("after_training_epoch" if method == "hfc" else "after_phase_epoch")
+    broken = small(method, [stopper])
+    with suppress(StopHere):
+        train(broken, stream)
+    fresh = small(method, [StopAfter("never")], seed=1)
+    if stopper.state is None:
+        raise Failed("the training was not stopped")
+    fresh.load_state_dict(stopper.state)
+    train(fresh, stream[1:])
+    different = [name for name, value in whole.model.state_dict().items() if not torch.equal(value, fresh.model.state_dict()[name])]
+    if different:
+        raise Failed(f"{len(different)} of {len(whole.model.state_dict())} parameters differ, {different[0]} first")
+
+
+def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    parts: dict[str, Any] = {"image_size": 8, "patch_size": 4, "msa_blocks": 1}
+    parts["backbone_options"] = {"embed_dim": 16, "num_heads": 2, "in_chans": 1}
+    tiny = "vit_tiny_patch16_224"
+    model: Any = DyToxModel(ViTEncoder(tiny, **parts)) if method == "dytox" else TSAViT(tiny, **parts)
+    options = {"tune_epochs": 2} if method == "dytox" else {}
+    return STRATEGIES[method](
+        model=model, optimizer=torch.optim.AdamW(model.parameters()), mem_size=20, train_mb_size=64, train_epochs=2, eval_mb_size=256,
+        plugins=plugins, evaluator=None, **options,
+    )
+
+
+def train(strategy: Any, stream: Any) -> Any:
+    for experience in stream:
+        strategy.train(experience)
+    return strategy
