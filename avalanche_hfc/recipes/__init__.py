@@ -1,5 +1,29 @@
 """What a run is, as frozen dataclasses. No torch here."""
 
+from avalanche_hfc.recipes.building import all_names, recipe
 from avalanche_hfc.recipes.demo import DEMO_METHODS, DemoRecipe
+from avalanche_hfc.recipes.options import METHODS, MODELS
+from avalanche_hfc.recipes.overrides import override
+from avalanche_hfc.recipes.recipe import SCALES, DataRecipe, MemoryRecipe, MethodRecipe, ModelRecipe, Recipe, TrainRecipe
+from avalanche_hfc.recipes.tables import FURTHER_TABLES, TABLES, PaperCell, TableCell
 
-__all__ = ["DemoRecipe", "DEMO_METHODS"]
+__all__ = [
+    "Recipe",
+    "DataRecipe",
+    "ModelRecipe",
+    "TrainRecipe",
+    "MemoryRecipe",
+    "MethodRecipe",
+    "recipe",
+    "all_names",
+    "override",
+    "SCALES",
+    "METHODS",
+    "MODELS",
+    "TABLES",
+    "FURTHER_TABLES",
+    "PaperCell",
+    "TableCell",
+    "DemoRecipe",
+    "DEMO_METHODS",
+]

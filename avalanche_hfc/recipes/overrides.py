@@ -1,0 +1,72 @@
+"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its last name where that is unique."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from avalanche_hfc.recipes.options import Option, Value, check, describe
+from avalanche_hfc.recipes.recipe import CHOSEN, Recipe
+
+FIXED = tuple(f"{part}.{name}" for part, name in CHOSEN.items())  # another value has other options: another recipe
+OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
+WORDS = {"none": None, "true": True, "false": False}
+
+
+def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
+    """The recipe with these leaves, from texts: override(r, {"epochs": "3", "method.relation_weight": "0.5"}).
+
+    A memory in total takes the place of one per class, and the other way round. The name stays; `overrides` and `sources` tell.
+    """
+    leaves = recipe.leaves()
+    changed: dict[str, Value] = {}
+    for name, text in given.items():
+        leaf = leaf_of(recipe, name)
+        if leaf in changed:
+            raise ValueError(f"{leaf} is given twice.")
+        changed[leaf] = read(leaf, recipe.option(leaf), text)
+    for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
+        changed.setdefault(OTHER_BUDGET[leaf], None)
+    sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
+    return Recipe.of(recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed})
+
+
+def leaf_of(recipe: Recipe, name: str) -> str:
+    """The path behind a path or a unique last name. Dashes count as underscores."""
+    asked = name.replace("-", "_")
+    leaves = list(recipe.leaves())
+    found = [leaf for leaf in leaves if asked == leaf] or [leaf for leaf in leaves if leaf.split(".", 1)[1] == asked]
+    if len(found) > 1:
+        raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(found)}.")
+    if not found:
+        short = {leaf.split(".", 1)[1]: leaf for leaf in leaves}
+        near = dict.fromkeys(short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3))
+        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
+        raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
+    if found[0] in FIXED:
+        raise ValueError(f"{found[0]} cannot be changed: its options would be others. Choose another recipe; `hfc list` shows all.")
+    return found[0]
+
+
+def read(leaf: str, option: Option, text: str) -> Value:
+    """The value that a text stands for."""
+    value = _read(option, text.strip())
+    try:
+        check(leaf, option, value)
+    except ValueError:
+        raise ValueError(f"{leaf} must be {describe(option)}, got {text!r}.") from None
+    return value
+
+
+def _read(option: Option, text: str) -> Value:
+    word = WORDS.get(text.lower(), text)
+    if type(word) in option.kinds and not isinstance(word, str):
+        return word
+    try:
+        if tuple in option.kinds:
+            return tuple(float(part) for part in text.split(",") if part.strip())
+        if int in option.kinds:
+            return int(text)
+        if float in option.kinds:
+            return float(text)
+    except ValueError:
+        pass
+    return text

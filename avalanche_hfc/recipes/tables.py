@@ -1,0 +1,127 @@
+"""The paper's ten tables as recipes, for each scale. The keys of a cell are columns of experiments/paper.csv."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from avalanche_hfc.recipes.names import Spec
+from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, WITHOUT_MEMORY
+
+EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
+SEVEN = EIGHT[:-1]  # those with a CNN of their own
+COMPARED = (*EIGHT, "hfc", "joint")
+ABLATION = ("baseline", "baseline+tsa", "baseline+tsa+gfc", "hfc")
+STEPS = {  # data set: base fraction: T
+    "cifar100": {0: (5, 10, 20, 25, 50), 0.5: (5, 10, 25, 50)},
+    "imagenet100": {0: (5, 10, 20, 25), 0.5: (5, 10, 25, 50)},
+    "imagenet1000": {0: (5, 10)},
+}
+MEMORY = {"cifar100": 2000, "imagenet100": 2000, "imagenet1000": 20000}
+PER_CLASS = {"paper": 20, "small": 10, "demo": 2}
+
+
+class PaperCell(NamedTuple):
+    """A cell of a table, as the columns of the same names in paper.csv have it."""
+
+    row: str
+    losses: str
+    backbone: str
+    dataset: str
+    base_fraction: float | int
+    num_steps: int
+    mem_size: int | None
+    per_class: int | None
+
+
+class TableCell(NamedTuple):
+    """A cell and the recipe that fills it. At the scales small and demo the recipe stands for the cell: other data, the same question."""
+
+    cell: PaperCell
+    recipe: str
+
+
+def compared(dataset: str, rows: tuple[str, ...] = COMPARED, *, steps: tuple[int, ...] | None = None, base: tuple = (0, 0.5)) -> Iterator:
+    """Rows with ViT-Base over the protocols of a data set, with a total memory."""
+    for row in rows:
+        for fraction in (fraction for fraction in STEPS[dataset] if fraction in base):
+            for num_steps in STEPS[dataset][fraction] if steps is None else steps:
+                yield PaperCell(row, "host", "vit-base", dataset, fraction, num_steps, MEMORY[dataset], None)
+
+
+def plugged(dataset: str, cnn: str, hosts: tuple[str, ...], protocols: list[tuple]) -> Iterator:
+    """Hosts as they are and with both losses, on a CNN; DyTox on its own encoder; the joint training of each backbone."""
+    rows = [(host, losses, cnn) for host in hosts for losses in ("host", "hfc")]
+    rows += [("dytox", losses, "vit-tiny") for losses in ("host", "hfc")]
+    rows += [("joint", "host", backbone) for backbone in (cnn, "vit-tiny")]
+    for row in rows:
+        for protocol in protocols:
+            yield PaperCell(*row, dataset, *protocol)
+
+
+def plug_and_play(dataset: str, cnn: str, steps: tuple[int, ...]) -> Iterator:
+    return plugged(dataset, cnn, SEVEN, [(0, num_steps, 2000, None) for num_steps in steps])
+
+
+def twenty_per_class() -> Iterator:
+    protocols = [(0.5, num_steps, None, 20) for num_steps in (5, 10)]
+    for row in COMPARED:
+        for protocol in protocols:
+            yield PaperCell(row, "host", "vit-base", "cifar100", *protocol)
+    yield from plugged("cifar100", "resnet-32", ("icarl", "podnet-cscct", "foster", "afc"), protocols)
+
+
+PAPER: dict[str, list[PaperCell]] = {
+    "cifar100": [*compared("cifar100")],
+    "imagenet100": [*compared("imagenet100")],
+    "imagenet1000": [*compared("imagenet1000")],
+    "plug-and-play": [
+        *plug_and_play("cifar100", "resnet-32", STEPS["cifar100"][0]),
+        *plug_and_play("imagenet100", "resnet-18", STEPS["imagenet100"][0]),
+    ],
+    "ablation": [cell for data in ("cifar100", "imagenet100") for cell in compared(data, ABLATION, steps=(5, 10, 25), base=(0,))],
+    "per-class-20": [*twenty_per_class()],
+    "fh": [*compared("cifar100", ("icarl", "foster", "afc", "dytox", *ABLATION), steps=(5,), base=(0,))],
+    "steps-imagenet100": [*compared("imagenet100", steps=(10,), base=(0,))],
+    "steps-imagenet1000": [*compared("imagenet1000", steps=(10,), base=(0,))],
+    "steps-plug-and-play": [*plug_and_play("cifar100", "resnet-32", (10,))],
+}
+FURTHER_ROWS = {
+    "avalanche": ("finetune", "herding-replay", *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN)),
+    "hfc-forms": ("hfc", "hfc-paper", "hfc-official"),
+}
+FURTHER = {  # on the protocols of the comparison tables; no number of the paper stands beside them
+    table: [cell for dataset in STEPS for cell in compared(dataset, rows)] for table, rows in FURTHER_ROWS.items()
+}
+
+
+def spec_of(cell: PaperCell, scale: str) -> Spec:
+    """The recipe that fills a cell. Joint training is one training on all classes, which the paper prints under every T."""
+    dataset = {"paper": cell.dataset, "small": "cifar100", "demo": "digits"}[scale]
+    per_class = None if cell.per_class is None else PER_CLASS[scale]
+    num_steps = 5 if scale == "demo" else cell.num_steps
+    if cell.row in ("joint", "avalanche-joint"):
+        return Spec(dataset, 0, 1, None, cell.row, cell.losses, cell.backbone, scale)
+    if cell.row in WITHOUT_MEMORY:
+        per_class = None
+    return Spec(dataset, cell.base_fraction, num_steps, per_class, cell.row, cell.losses, cell.backbone, scale)
+
+
+def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
+    """The cells that a scale has: all, but with ten classes one column for each base fraction, the first."""
+    found: dict[tuple, TableCell] = {}
+    for cell in cells:
+        column = cell._replace(num_steps=0) if scale == "demo" else cell
+        found.setdefault(tuple(column), TableCell(cell, spec_of(cell, scale).name))
+    return [*found.values()]
+
+
+SCALE_NAMES = ("paper", "small", "demo")
+TABLES: dict[str, dict[str, list[TableCell]]] = {
+    table: {scale: cells_at(cells, scale) for scale in SCALE_NAMES} for table, cells in PAPER.items()
+}
+FURTHER_TABLES: dict[str, dict[str, list[TableCell]]] = {
+    table: {scale: cells_at(cells, scale) for scale in SCALE_NAMES} for table, cells in FURTHER.items()
+}
+SPECS: dict[str, Spec] = {
+    spec.name: spec for cells in (*PAPER.values(), *FURTHER.values()) for scale in SCALE_NAMES
+    for spec in (spec_of(cell, scale) for cell in cells)
+}  # fmt: skip
