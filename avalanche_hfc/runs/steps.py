@@ -1,6 +1,5 @@
 """Train a strategy step by step: one evaluation pass and one row per step."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,14 +8,8 @@ import torch
 from avalanche.training.plugins import SupervisedPlugin
 from torch.utils.data import ConcatDataset
 
-from avalanche_hfc.metrics import (
-    StepCounts,
-    accuracy,
-    accuracy_nme,
-    evaluate,
-    forgetting,
-    forgetting_heterogeneity,
-)
+from avalanche_hfc.metrics import StepCounts, evaluate
+from avalanche_hfc.runs.evidence import summary
 
 Tick = Callable[[], None]
 
@@ -40,7 +33,6 @@ def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
     """
     steps = torch.full((len(benchmark.class_names),), -1)
     counts: list[StepCounts] = []
-    accuracies: list[float] = []
     whole = getattr(strategy, "trains_on_stream", False)
     for step, experience in enumerate(benchmark.train_stream):
         steps[list(experience.classes_in_this_experience)] = step
@@ -51,20 +43,7 @@ def train_steps(strategy: Any, benchmark: Any) -> Iterator[dict[str, Any]]:
         seconds = time.perf_counter() - start
         seen: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream[: step + 1]])
         counts.append(judge(strategy, seen, steps))
-        nme = getattr(strategy, "inference", "head") == "nme"
-        by_means = math.nan if counts[-1].correct_nme is None else accuracy_nme(counts[-1])
-        accuracies.append(by_means if nme else accuracy(counts[-1]))
-        yield {
-            "step": step,
-            "classes": int((steps >= 0).sum()),
-            "images": len(seen),
-            "accuracy": accuracies[-1],
-            "accuracy_nme": by_means,
-            "average": math.nan if whole else sum(accuracies) / len(accuracies),
-            "forgetting": forgetting(counts, steps, nme=nme),
-            "fh": forgetting_heterogeneity(counts[-1], steps),
-            "seconds": round(seconds, 2),
-        }
+        yield {"step": step, **summary(strategy, counts, steps), "seconds": round(seconds, 2)}
 
 
 def judge(strategy: Any, data: Any, steps: torch.Tensor) -> StepCounts:

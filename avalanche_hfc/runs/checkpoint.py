@@ -1,0 +1,162 @@
+"""A run's checkpoints: `last` and `previous`, a folder each with state.pt (tensors and plain data) and note.json.
+
+Written aside as `new`, then renamed. At every instant a whole one is there, if there ever was: `last`, or else `previous`. All three may
+exist for a moment, so that is what the disk must hold.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import torch
+
+FORMAT = 1
+log = logging.getLogger(__name__)
+
+
+class Damaged(ValueError):
+    """A checkpoint that cannot be used, and why."""
+
+
+class Checkpoint(NamedTuple):
+    state: dict[str, Any]
+    note: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, state: Mapping[str, Any], note: Mapping[str, Any]) -> None:
+    """Make this the last checkpoint. An error leaves those that are there."""
+    new = folder / "new"
+    folder.mkdir(exist_ok=True)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    try:
+        with DurableFile(new / "state.pt") as file:
+            file.fill(lambda: torch.save(state, cast(IO[bytes], file)))
+        content = {**note, "format": FORMAT, "bytes": file.num_bytes, "sha256": file.sha256.hexdigest()}
+        with DurableFile(new / "note.json") as text:
+            text.write(json.dumps(content, indent=2).encode() + b"\n")
+        sync_folder(new)
+        rotate(folder)
+    except Exception:
+        shutil.rmtree(new, ignore_errors=True)  # the room is needed
+        raise
+
+
+def rotate(folder: Path) -> None:
+    """`last` becomes `previous`, `new` becomes `last`."""
+    if (folder / "last").exists():
+        shutil.rmtree(folder / "previous", ignore_errors=True)
+        os.replace(folder / "last", folder / "previous")
+    os.replace(folder / "new", folder / "last")
+    sync_folder(folder)
+
+
+def load_checkpoint(folder: Path, check: Callable[[Mapping[str, Any]], None]) -> Checkpoint | None:
+    """The last checkpoint that is whole; None if there is none. `check(note)` may refuse one with Damaged.
+
+    One that is damaged is left out with a warning and removed, so that it never takes the place of a whole one.
+    """
+    for name in ("last", "previous"):
+        if not (folder / name).is_dir():
+            continue
+        try:
+            note = read_note(folder / name)
+            check(note)
+            return Checkpoint(read_state(folder / name / "state.pt", note), note)
+        except Damaged as error:
+            another = name == "last" and (folder / "previous").is_dir()
+            rest = "The one before is used." if another else "The run starts again from the beginning."
+            message = f"The checkpoint {folder / name} cannot be used: {error}. {rest}"
+            log.warning(message)
+            warnings.warn(message, stacklevel=3)
+            shutil.rmtree(folder / name)
+    return None
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    try:
+        note = json.loads((folder / "note.json").read_text())
+    except FileNotFoundError:
+        raise Damaged("it has no note.json") from None
+    except ValueError:
+        raise Damaged("its note.json is not JSON") from None
+    if not isinstance(note, dict) or note.get("format") != FORMAT:
+        raise Damaged(f"its note.json is not of format {FORMAT}")
+    return note
+
+
+def read_state(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
+    """Read as data (`weights_only`), and only if it is byte for byte what was written."""
+    try:
+        num_bytes = path.stat().st_size
+        if num_bytes != note["bytes"]:
+            raise Damaged(f"its state.pt has {num_bytes} bytes, {note['bytes']} were written")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != note["sha256"]:
+                raise Damaged("its state.pt is not what was written, by its checksum")
+        return torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise Damaged("it has no state.pt") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise Damaged(f"its state.pt cannot be read ({error})") from None
+
+
+class DurableFile:
+    """A new file that is on the disk when the `with` block is over; `sha256` and `num_bytes` are of what was written."""
+
+    def __init__(self, path: Path):
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._error: OSError | None = None
+        self.sha256 = hashlib.sha256()
+        self.num_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        rest = memoryview(data).cast("B")
+        self.sha256.update(rest)
+        self.num_bytes += len(rest)
+        try:
+            while len(rest):
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self._error = error
+            raise
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing waits: `write` goes to the system at once."""
+
+    def fill(self, save: Callable[[], None]) -> None:
+        """Call `save`, which writes to this file; torch hides why a write failed, this tells."""
+        try:
+            save()
+        except RuntimeError:
+            if self._error is None:
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> "DurableFile":
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            if kind is None:
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder reach the disk, too."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

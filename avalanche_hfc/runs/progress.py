@@ -1,0 +1,43 @@
+"""What a run tells the outside while it goes on. No torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Progress:
+    """Told of every batch, epoch and step. Each method does nothing: override those you need. Rows are as in the CSV files, unrounded."""
+
+    def begin(self, images: Sequence[int], done: float) -> None:
+        """`images` is the number of new images of each step; `done` steps are behind, a fraction of one in the middle of a step."""
+
+    def batch(self, fraction: float) -> None:
+        """A batch of the main phase is done: this fraction of the step's main phase."""
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """A row of train.csv."""
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """A row of steps.csv."""
+
+
+class Several(Progress):
+    """Tells each of them in turn."""
+
+    def __init__(self, listeners: Sequence[Progress]):
+        self.listeners = listeners
+
+    def begin(self, images: Sequence[int], done: float) -> None:
+        for listener in self.listeners:
+            listener.begin(images, done)
+
+    def batch(self, fraction: float) -> None:
+        for listener in self.listeners:
+            listener.batch(fraction)
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        for listener in self.listeners:
+            listener.epoch(row)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        for listener in self.listeners:
+            listener.step(row)
