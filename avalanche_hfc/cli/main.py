@@ -7,7 +7,10 @@ import click
 from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
+from avalanche_hfc.cli.diff import diff
+from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.selftest import selftest
+from avalanche_hfc.cli.show import show
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,6 +22,9 @@ def commands() -> None:
 commands.add_command(demo)
 commands.add_command(data)
 commands.add_command(selftest)
+commands.add_command(list_recipes)
+commands.add_command(show)
+commands.add_command(diff)
 
 
 def main() -> None:

@@ -1,0 +1,32 @@
+"""`hfc diff`."""
+
+import sys
+from pathlib import Path
+
+import click
+
+SHOWN = 4
+
+
+@click.command()
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+def diff(first: Path, second: Path) -> None:
+    """Where two runs part.
+
+    Names the settings that differ, and the first epoch, step and class whose numbers do; train.csv holds a digest of the weights after
+    every epoch. Times and memory do not count. Exit code 1 if the runs part.
+    """
+    from avalanche_hfc.runs.diff import diff_runs
+
+    result = diff_runs(first, second)
+    for name, one, other in result.changed:
+        click.echo(f"setting  {name}: {one}, {other}")
+    for parting in result.partings:
+        click.echo(f"{parting.file:<9}{parting.place}")
+        for name, one, other in parting.columns[:SHOWN]:
+            click.echo(f"         {name}" + ("" if one is None and other is None else f": {one}, {other}"))
+        if len(parting.columns) > SHOWN:
+            click.echo(f"         … and {len(parting.columns) - SHOWN} more columns")
+    click.echo(f"The runs {'agree in all' if result.same else 'part after'} {result.num_alike} rows.")
+    sys.exit(0 if result.same else 1)
