@@ -14,7 +14,8 @@ WORDS = {"none": None, "true": True, "false": False}
 def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     """The recipe with these leaves, from texts: override(r, {"epochs": "3", "method.relation_weight": "0.5"}).
 
-    A memory in total takes the place of one per class, and the other way round. The name stays; `overrides` and `sources` tell.
+    A memory in total takes the place of one per class, and the other way round. The name stays; `overrides` and `sources`
+    tell what has changed.
     """
     leaves = recipe.leaves()
     changed: dict[str, Value] = {}
@@ -25,6 +26,7 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed[leaf] = read(leaf, recipe.option(leaf), text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
+    changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
     return Recipe.of(recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed})
 
@@ -62,7 +64,7 @@ def _read(option: Option, text: str) -> Value:
         return word
     try:
         if tuple in option.kinds:
-            return tuple(float(part) for part in text.split(",") if part.strip())
+            return () if text.lower() == "none" else tuple(float(part) for part in text.split(","))
         if int in option.kinds:
             return int(text)
         if float in option.kinds:

@@ -24,8 +24,8 @@ CHOICES = {
 
 def positive(place: str, **numbers: Any) -> None:
     for name, value in numbers.items():
-        if value is not None and not value > 0:
-            raise ValueError(f"{place}.{name} must be above 0, got {value!r}.")
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"{place}.{name} must be a number above 0, got {value!r}.")
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Where the values of a recipe come from: layers of (source, values by path). A later layer replaces what an earlier one says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from avalanche_hfc.recipes.demo import DemoRecipe
 from avalanche_hfc.recipes.names import Spec
 from avalanche_hfc.recipes.options import METHODS, MODELS, WITHOUT_MEMORY, Value
 from avalanche_hfc.recipes.published import FOSTER_BETAS, PUBLISHED_METHODS, PUBLISHED_MODELS, PUBLISHED_TRAIN
 
-Layer = tuple[str, dict[str, Value]]
+Layer = tuple[str, Mapping[str, Value]]
 DEMO = DemoRecipe()
 OURS = "our choice"
 TABLE = "the paper's tables"
@@ -22,10 +22,12 @@ NEUTRAL = {
     "train.first_epochs": None, "train.schedule": "constant", "train.lowest_lr": None, "train.drops_at": (), "train.drop_factor": None,
     "train.warm_up_epochs": 0, "train.warm_up_lr": None,
 }  # fmt: skip
-SMALL_VIT = {"backbone": "vit_tiny_patch16_224", "patch_size": 8, "embed_dim": 128, "num_heads": 4}
-TINY_VIT = {"backbone": "vit_tiny_patch16_224", "patch_size": DEMO.patch_size, "embed_dim": DEMO.embed_dim, "num_heads": DEMO.num_heads}
-SMALL_CONVIT = {"patch_size": 8, "embed_dim": 144, "num_blocks": 4, "num_heads": 9}
-TINY_CONVIT = {"patch_size": DEMO.patch_size, "embed_dim": DEMO.embed_dim, "num_blocks": 2, "num_heads": 4}
+SMALL_VIT: dict[str, Value] = {"backbone": "vit_tiny_patch16_224", "patch_size": 8, "embed_dim": 128, "num_heads": 4}
+TINY_VIT: dict[str, Value] = {
+    "backbone": "vit_tiny_patch16_224", "patch_size": DEMO.patch_size, "embed_dim": DEMO.embed_dim, "num_heads": DEMO.num_heads,
+}  # fmt: skip
+SMALL_CONVIT: dict[str, Value] = {"patch_size": 8, "embed_dim": 144, "num_blocks": 4, "num_heads": 9}
+TINY_CONVIT: dict[str, Value] = {"patch_size": DEMO.patch_size, "embed_dim": DEMO.embed_dim, "num_blocks": 2, "num_heads": 4}
 MSA_BLOCKS = {"small": 4, "demo": DEMO.msa_blocks}  # of a TSAViT; a plain ViT has one block more, so that the depth is the same
 
 
@@ -59,7 +61,7 @@ def model(spec: Spec) -> Iterator[Layer]:
     yield "default of the model", {"model.kind": spec.kind, **options}
     if spec.scale == "demo":
         yield "the data's own", {"model.in_channels": 1}
-    values: dict[str, Value] = {}
+    values: Mapping[str, Value] = {}
     if spec.backbone == "vit-base":
         yield from vit(spec)
     elif spec.backbone == "vit-tiny":

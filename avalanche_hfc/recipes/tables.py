@@ -10,7 +10,7 @@ EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dyt
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
 COMPARED = (*EIGHT, "hfc", "joint")
 ABLATION = ("baseline", "baseline+tsa", "baseline+tsa+gfc", "hfc")
-STEPS = {  # data set: base fraction: T
+STEPS: dict[str, dict[float | int, tuple[int, ...]]] = {  # data set: base fraction: T
     "cifar100": {0: (5, 10, 20, 25, 50), 0.5: (5, 10, 25, 50)},
     "imagenet100": {0: (5, 10, 20, 25), 0.5: (5, 10, 25, 50)},
     "imagenet1000": {0: (5, 10)},
@@ -106,22 +106,22 @@ def spec_of(cell: PaperCell, scale: str) -> Spec:
 
 
 def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
-    """The cells that a scale has: all, but with ten classes one column for each base fraction, the first."""
-    found: dict[tuple, TableCell] = {}
+    """The cells that a scale has: all, but with ten classes one column for each base fraction, the first. Their recipes are noted."""
+    if scale == "demo":
+        cells = [*{cell._replace(num_steps=0): cell for cell in reversed(cells)}.values()][::-1]
+    found = []
     for cell in cells:
-        column = cell._replace(num_steps=0) if scale == "demo" else cell
-        found.setdefault(tuple(column), TableCell(cell, spec_of(cell, scale).name))
-    return [*found.values()]
+        spec = spec_of(cell, scale)
+        name = spec.name
+        SPECS[name] = spec
+        found.append(TableCell(cell, name))
+    return found
 
 
-SCALE_NAMES = ("paper", "small", "demo")
-TABLES: dict[str, dict[str, list[TableCell]]] = {
-    table: {scale: cells_at(cells, scale) for scale in SCALE_NAMES} for table, cells in PAPER.items()
-}
-FURTHER_TABLES: dict[str, dict[str, list[TableCell]]] = {
-    table: {scale: cells_at(cells, scale) for scale in SCALE_NAMES} for table, cells in FURTHER.items()
-}
-SPECS: dict[str, Spec] = {
-    spec.name: spec for cells in (*PAPER.values(), *FURTHER.values()) for scale in SCALE_NAMES
-    for spec in (spec_of(cell, scale) for cell in cells)
-}  # fmt: skip
+def at_all_scales(tables: dict[str, list[PaperCell]]) -> dict[str, dict[str, list[TableCell]]]:
+    return {table: {scale: cells_at(cells, scale) for scale in ("paper", "small", "demo")} for table, cells in tables.items()}
+
+
+SPECS: dict[str, Spec] = {}  # every recipe by its name
+TABLES = at_all_scales(PAPER)
+FURTHER_TABLES = at_all_scales(FURTHER)

@@ -1,0 +1,26 @@
+"""`hfc list`."""
+
+import click
+
+from avalanche_hfc.recipes.listing import digest, matching
+from avalanche_hfc.recipes.recipe import SCALES
+from avalanche_hfc.recipes.tables import FURTHER_TABLES
+
+
+@click.command("list")
+@click.argument("pattern", required=False)
+def list_recipes(pattern: str | None) -> None:
+    """The recipes, by table and scale. PATTERN is a part of a name or a shell's pattern: hfc list 'cifar100-*-hfc@*'.
+
+    Without PATTERN names are written with braces, which a shell expands; hfc list '*' writes each on a line of its own.
+    """
+    if pattern is None:
+        for scale, words in SCALES.items():
+            click.echo(f"@{scale}: {words}")
+    for (table, scale), lines in (digest() if pattern is None else matching(pattern)).items():
+        own = " (no numbers of the paper)" if table in FURTHER_TABLES else ""
+        click.echo(f"\n{table} @{scale}{own}")
+        for line in lines:
+            click.echo(f"  {line}")
+    if pattern is None:
+        click.echo("\nhfc list PATTERN names each; hfc show RECIPE tells its values; hfc run RECIPE runs it.")

@@ -1,0 +1,106 @@
+"""What to know of a recipe before it runs: the command, the cost, what to expect, and the other forms of HFC."""
+
+import shlex
+
+from avalanche_hfc.recipes.building import recipe as recipe_of
+from avalanche_hfc.recipes.listing import tables_of
+from avalanche_hfc.recipes.options import Value
+from avalanche_hfc.recipes.recipe import Recipe
+from avalanche_hfc.recipes.tables import FURTHER, PAPER, SPECS
+
+CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
+IMAGES = {"cifar100": 500, "imagenet100": 1281, "imagenet1000": 1281, "digits": 144}  # of a class, in training
+IMAGES_SMALL = 250  # of a class in the packed file
+# Images trained on in a second, teacher included. At scale paper a guess for one data-centre GPU; else measured on one core.
+RATES = {
+    "paper": {"tsavit": 250, "vit": 250, "dytox": 200, "convit": 2500, "resnet32": 5000, "resnet18": 1200},
+    "small": {"tsavit": 400, "vit": 400, "dytox": 300, "convit": 150, "resnet32": 100, "resnet18": 100},
+    "demo": {"tsavit": 2500, "vit": 2500, "dytox": 2000, "convit": 1500, "resnet32": 800, "resnet18": 400},
+}
+HFC_FORMS: dict[str, dict[str, str]] = {  # of HFCStrategy; z is the share of old classes
+    "default": {
+        "classification": "(1 - z) L_FC",
+        "relation": "z L_RD, targets that sum to 1, mean over the classes present",
+        "herding": "greedy",
+    },
+    "paper": {
+        "classification": "1 L_FC",
+        "relation": "1 L_RD as printed: targets that sum to 2 for new classes, mean over the classes seen",
+        "herding": "greedy",
+    },
+    "official": {"classification": "the released code's loss, weights inside", "relation": "inside it", "herding": "icarl-code"},
+}
+
+
+def command(recipe: Recipe) -> str:
+    """The command that runs it, with what the user has changed."""
+    changed = [f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()]
+    data = [] if recipe.data.dataset == "digits" else ["--data", "FILE" if recipe.scale == "small" else "FOLDER"]
+    return shlex.join(["hfc", "run", recipe.name, *data, *changed])
+
+
+def text_of(value: Value) -> str:
+    """A value as `override` reads it."""
+    if isinstance(value, tuple):
+        return "none" if not value else ",".join(str(part) for part in value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def images_trained_on(recipe: Recipe) -> int | None:
+    """Images that pass through training, all epochs of all phases; roughly. None for data whose size is not known."""
+    data, train, options = recipe.data, recipe.train, dict(recipe.method.options)
+    if data.dataset not in CLASSES:
+        return None
+    classes, per_class = CLASSES[data.dataset], IMAGES_SMALL if recipe.scale == "small" else IMAGES[data.dataset]
+    base = classes // 2 if data.base_fraction else 0
+    sizes = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
+    seen = total = 0
+    for step, arriving in enumerate(sizes):
+        kept = min(recipe.memory.mem_size or seen * (recipe.memory.per_class or 0), seen * per_class)
+        if recipe.method.name in ("joint", "avalanche-cumulative"):
+            kept = seen * per_class
+        images = arriving * per_class + kept
+        total += images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        seen += arriving
+        if step and "tune_epochs" in options:
+            total += int(options["tune_epochs"]) * min(recipe.memory.mem_size or seen * (recipe.memory.per_class or 0), seen * per_class)
+        if step and "compress_epochs" in options:
+            total += images * int(options["compress_epochs"] or train.epochs)
+    return total
+
+
+def cost(recipe: Recipe) -> str:
+    """Time of one run, roughly."""
+    images = images_trained_on(recipe)
+    if images is None:
+        return "not known: it depends on the data"
+    seconds = images / RATES[recipe.scale][recipe.model.kind]
+    time = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
+    where = "one data-centre GPU, a guess that was not measured" if recipe.scale == "paper" else "one CPU core"
+    return f"about {time} on {where}: {images:,} images are trained on; evaluation and herding not counted"
+
+
+def expectation(recipe: Recipe) -> str:
+    """Where the number to compare with stands."""
+    spec = SPECS[recipe.name]
+    tables = [table for table in tables_of(recipe.name) if table in PAPER]
+    if recipe.scale != "paper":
+        return f"no number of the paper: other data, networks and budgets. It stands for cells of {', '.join(tables_of(recipe.name))}"
+    if not tables:
+        assert any(spec.row == cell.row for cells in FURTHER.values() for cell in cells)
+        return "no number of the paper: a row of ours on its protocol"
+    where = f"row {spec.row}, losses {spec.losses}, backbone {spec.backbone}"
+    kind = "the last accuracy, printed under every T" if spec.row == "joint" else "the average over steps; single run of the authors"
+    return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {kind}"
+
+
+def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
+    """Name of another form of an HFC recipe -> the leaves that differ: (here, there). Empty for other methods."""
+    spec = SPECS[recipe.name]
+    names = [spec._replace(row=row).name for row in ("hfc", "hfc-paper", "hfc-official") if spec.parts.method == "hfc" and row != spec.row]
+    own = recipe.leaves()
+    forms = {}
+    for name in names:
+        if name in SPECS:
+            forms[name] = {leaf: (own[leaf], value) for leaf, value in recipe_of(name).leaves().items() if own[leaf] != value}
+    return forms
