@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 import torch
 
 FORMAT = 1
+BLOCK = 1 << 20  # bytes
 log = logging.getLogger(__name__)
 
 
@@ -101,11 +102,11 @@ def read_state(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != note["sha256"]:
                 raise Damaged("its state.pt is not what was written, by its checksum")
-        return torch.load(path, weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Damaged("it has no state.pt") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise Damaged(f"its state.pt cannot be read ({error})") from None
+    except pickle.UnpicklingError:
+        raise Damaged("its state.pt is more than tensors and plain data") from None
 
 
 class DurableFile:
@@ -114,23 +115,27 @@ class DurableFile:
     def __init__(self, path: Path):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._error: OSError | None = None
+        self._waiting = bytearray()  # torch writes many small pieces
         self.sha256 = hashlib.sha256()
         self.num_bytes = 0
 
     def write(self, data: bytes | memoryview) -> int:
-        rest = memoryview(data).cast("B")
-        self.sha256.update(rest)
-        self.num_bytes += len(rest)
+        self.sha256.update(data)
+        self.num_bytes += len(data)
+        self._waiting += data
+        if len(self._waiting) >= BLOCK:
+            self.flush()
+        return len(data)
+
+    def flush(self) -> None:
+        """Give everything to the system."""
+        rest, self._waiting = memoryview(self._waiting), bytearray()
         try:
             while len(rest):
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
             self._error = error
             raise
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing waits: `write` goes to the system at once."""
 
     def fill(self, save: Callable[[], None]) -> None:
         """Call `save`, which writes to this file; torch hides why a write failed, this tells."""
@@ -148,6 +153,7 @@ class DurableFile:
     def __exit__(self, kind: Any, *_: object) -> None:
         try:
             if kind is None:
+                self.flush()
                 os.fsync(self._file)
         finally:
             os.close(self._file)

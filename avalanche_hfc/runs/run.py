@@ -104,8 +104,9 @@ class Run:
             return None
         self.strategy.load_state_dict(checkpoint.state)
         self.rows.keep(checkpoint.note["rows"])
-        where = "in step %(step)d, after epoch %(epoch)d of phase %(phase)s" if checkpoint.note["inside"] else "at the start of step %(step)d"
-        log.info(f"goes on {where}", checkpoint.note)
+        inside = checkpoint.note["inside"]
+        where = "in step {step}, after epoch {epoch} of phase {phase}" if inside else "at the start of step {step}"
+        log.info("goes on %s", where.format(**checkpoint.note))
         return checkpoint.note
 
     def check_rows(self, note: Mapping[str, Any]) -> None:

@@ -1,0 +1,61 @@
+"""Runs in processes of their own that are killed (SIGKILL) at random moments and started again, until they end."""
+
+import multiprocessing
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PATHS = [str(HERE), str(HERE.parent / "strategies")]
+sys.path += [path for path in PATHS if path not in sys.path]
+os.environ["PYTHONPATH"] = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])  # for the server that processes are forked from
+
+CONTEXT = multiprocessing.get_context("forkserver")  # it imports torch and Avalanche once, and has run nothing itself
+CONTEXT.set_forkserver_preload(["kills", "tiny_runs"])
+
+
+def child(folder, method, begun):
+    import torch
+    from tiny_runs import tiny_run
+
+    torch.set_num_threads(1)
+    begun.set()
+    tiny_run(folder, method)
+
+
+def start(folder, method):
+    """A process that trains; it has loaded everything and begins."""
+    begun = CONTEXT.Event()
+    process = CONTEXT.Process(target=child, args=(str(folder), method, begun))
+    process.start()
+    assert begun.wait(120), "the process did not begin"
+    return process
+
+
+def unbroken(folder, method):
+    """Seconds that the run takes."""
+    process = start(folder, method)
+    clock = time.monotonic()
+    process.join()
+    assert process.exitcode == 0
+    return time.monotonic() - clock
+
+
+def killed_and_resumed(folder, method, *, kills, seconds, seed):
+    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each kill comes within a third of it."""
+    draw, landed = random.Random(seed), 0
+    for _ in range(kills):
+        process = start(folder, method)
+        process.join(draw.uniform(0.02, 0.33) * seconds)
+        if process.exitcode is None:
+            process.kill()
+            landed += 1
+        process.join()
+        if process.exitcode == 0:
+            return landed
+    process = start(folder, method)
+    process.join()
+    assert process.exitcode == 0
+    return landed
