@@ -52,23 +52,26 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Markdown: a line per method that has rows, or that cannot run; ours first, in percent, with what the numbers are below.
+    """Markdown: a line per method that has rows, or that cannot run; ours first, in percent, with what the numbers are, and why a
+    method cannot run, below.
 
     Δ is the difference that the losses make on the same seed, mean over the seeds that both forms have.
     """
     runs = per_run(rows)
     lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1))]
+    reasons = []
     for method in sorted(STRATEGIES, key=lambda name: name.startswith("avalanche-")):
         own = runs[runs["method"] == method]
         reason: str | None = STRATEGIES[method].cannot_run  # type: ignore[attr-defined]
         if reason is not None:
-            lines.append((f"`{method}` cannot run. {reason.replace('|', chr(92) + '|')}", *[NOTHING] * (len(HEADINGS) - 1)))
+            lines.append((f"`{method}`", "cannot run", *[NOTHING] * (len(HEADINGS) - 2)))
+            reasons.append(f"`{method}` cannot run. {reason}\n")
         elif len(own):
             lines.append((f"`{method}`", *_cells(own)))
     seeds = runs.groupby(["method", "losses"]).size()
     number = " or ".join(str(count) for count in sorted(set(seeds)))
     note = f"Percent, mean ± standard deviation, {number} seed{'' if number == '1' else 's'}. Δ: what the losses add, seed by seed."
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{note}\n"
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{note}\n" + "".join(f"\n{reason}" for reason in reasons)
 
 
 def _cells(own: pd.DataFrame) -> list[str]:
