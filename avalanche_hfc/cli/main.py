@@ -9,6 +9,7 @@ from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
 from avalanche_hfc.cli.list import list_recipes
+from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 
@@ -25,6 +26,7 @@ commands.add_command(selftest)
 commands.add_command(list_recipes)
 commands.add_command(show)
 commands.add_command(diff)
+commands.add_command(report)
 
 
 def main() -> None:

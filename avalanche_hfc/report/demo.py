@@ -1,12 +1,15 @@
 """The demonstration's rows as a table and a picture."""
 
 import json
-from io import BytesIO
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from avalanche_hfc.recipes import DEMO_METHODS
+from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.style import FOR_PRINT, PRINT
+from avalanche_hfc.report.tables import spread
 from avalanche_hfc.runs.rows import replace_file
 
 COLORS = {"hfc": "#c0392b", "herding-replay": "#2471a3", "avalanche-replay": "#7d8b3a", "avalanche-naive": "#85888c"}  # one hue per method
@@ -37,36 +40,26 @@ def table(summary: pd.DataFrame) -> str:
     for method, name in DEMO_METHODS.items():
         own = summary[summary["method"] == method]
         if len(own):
-            cells = [_cell(own["average"] * 100), _cell(own["last"] * 100), _cell(own["fh"] * 1000)]
+            columns = [own["average"] * 100, own["last"] * 100, own["fh"] * 1000]
+            cells = [spread(column.mean(), column.std()) for column in columns]
             lines.append(f"{name:<30}" + "".join(f"{cell:>14}" for cell in cells) + f"{own['seconds'].mean():>10.1f}{len(own):>7}")
     return "\n".join(lines)
 
 
-def _cell(values: pd.Series) -> str:
-    return f"{values.mean():.1f}" + (f" ± {values.std():.1f}" if len(values) > 1 else "")
-
-
 def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> None:
     """Accuracy on the classes seen, step by step; the band is ± one standard deviation over seeds."""
-    from matplotlib.figure import Figure  # no pyplot: no window system, no global state
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for method, name in DEMO_METHODS.items():
+    curves = []
+    for place, (method, name) in enumerate(DEMO_METHODS.items()):
         own = rows[rows["method"] == method].groupby("classes")["accuracy"]
         if len(own):
-            mean, spread = own.mean() * 100, own.std().fillna(0) * 100
-            axes.plot(mean.index, mean, marker="o", markersize=4, color=COLORS[method], label=f"{name}, average {mean.mean():.1f}")
-            axes.fill_between(mean.index, mean - spread, mean + spread, color=COLORS[method], alpha=0.15, linewidth=0)
+            points = pd.DataFrame({"mean": own.mean() * 100, "std": own.std() * 100})
+            curves.append(Curve(f"{name}, average {points['mean'].mean():.1f}", points, place))
     seeds = rows["seed"].nunique()
-    axes.set(xlabel="classes seen", ylabel="accuracy on all of them, %", ylim=(0, 102), xticks=sorted(rows["classes"].unique()))
-    axes.set_title(f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", loc="left", fontsize=11)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=150)
-    replace_file(path, picture.getvalue())
+    heading = f"{title}, {seeds} seed{'s' if seeds > 1 else ''}: accuracy on all classes seen, %"
+    ticks = [(int(classes), str(classes)) for classes in sorted(rows["classes"].unique())]
+    panel = Panel(heading, curves, "classes seen", ticks, limits=(0, 100))
+    look = replace(FOR_PRINT, width=680, palette=replace(PRINT, series=tuple(COLORS.values())))
+    replace_file(path, as_png(draw([panel], look, height=360)))
 
 
 def write_report(folder: Path) -> pd.DataFrame:

@@ -87,7 +87,7 @@ def latex(table: pd.DataFrame, title: str = "") -> str:
     """The same for a paper: booktabs, `\\usepackage{booktabs}` is all it needs."""
     letters = _letters(table)
     headings, lines = _grid(table, letters)
-    body = []
+    body: list[str] = []
     for row in lines:
         if row[0] and body:
             body.append(r"\addlinespace")

@@ -1,0 +1,136 @@
+"""What a report is made of. The page and the markdown show the same blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from avalanche_hfc.report.figures import Panel
+from avalanche_hfc.report.style import HEAT, SERIES, heat_colour
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`note` stands below in small, `colour` is the place of a recipe, `line` are accuracies for a small curve."""
+
+    text: str
+    note: str = ""
+    colour: int | None = None
+    strong: bool = False
+    line: Sequence[float] = ()
+
+    @property
+    def points(self) -> str:
+        """The small curve as points of a polyline in a box of 64 × 20."""
+        width = 60 / max(len(self.line) - 1, 1)
+        return " ".join(f"{2 + place * width:.1f},{18 - 16 * value:.1f}" for place, value in enumerate(self.line))
+
+
+@dataclass(frozen=True)
+class Table:
+    """`head`: heading and its definition. The columns at `words` are text, the rest are numbers. `colours`: recipes of the columns."""
+
+    head: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    words: Sequence[int] = (0,)
+    colours: Sequence[int | None] = ()
+    kind: str = "table"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves of several recipes. `alt` says what is seen for those who do not see it."""
+
+    name: str
+    alt: str
+    caption: str
+    panels: Sequence[Panel]
+    height: int = 300
+    kind: str = "plot"
+
+    @property
+    def legend(self) -> list[tuple[str, int, bool]]:
+        """label, colour and whether it is the paper's, once each."""
+        curves = [curve for panel in self.panels for curve in panel.curves]
+        return list(dict.fromkeys((curve.label, curve.colour % len(SERIES), curve.paper) for curve in curves))
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Accuracy of each class (rows, by arrival) after each step (columns)."""
+
+    name: str
+    alt: str
+    caption: str
+    table: pd.DataFrame
+    kind: str = "heat"
+    scale: Sequence[int] = field(default=tuple(range(len(HEAT))))
+    rows_per_part: int = 34
+
+    @property
+    def steps(self) -> list[int]:
+        return [int(step) + 1 for step in self.table.columns]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a cell has room for its number."""
+        return self.table.shape[1] <= 12
+
+    @property
+    def parts(self) -> list[list[dict[str, Any]]]:
+        """Rows for the page, in parts of equal length: name, whether a new step begins, cells of (colour, percent) or None."""
+        rows = []
+        before = None
+        for (brought_in, _, name), accuracies in self.table.iterrows():
+            cells = [None if pd.isna(value) else (heat_colour(value), round(100 * value)) for value in accuracies]
+            rows.append({"name": name, "first": brought_in != before, "brought_in": int(brought_in) + 1, "cells": cells})
+            before = brought_in
+        num_parts = -(-len(rows) // self.rows_per_part)
+        length = -(-len(rows) // num_parts)
+        return [rows[start : start + length] for start in range(0, len(rows), length)]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of some classes: (name, number kept, [(what, address of the image)])."""
+
+    classes: Sequence[tuple[str, int, Sequence[tuple[str, str]]]]
+    caption: str
+    kind: str = "pictures"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks under a heading that can be closed."""
+
+    title: str
+    blocks: Sequence[Any]
+    colour: int | None = None
+    open: bool = False
+    kind: str = "fold"
+
+
+@dataclass(frozen=True)
+class Section:
+    """`short` is how the list of sections calls it."""
+
+    name: str
+    title: str
+    blocks: Sequence[Any]
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    subtitle: str
+    notices: Sequence[str]
+    sections: Sequence[Section]

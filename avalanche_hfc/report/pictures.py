@@ -1,0 +1,51 @@
+"""Exemplars as pictures. A position is looked up in the benchmark's training stream; what is shown is what the model sees in evaluation."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+Look = Callable[[int], Any]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
+
+
+def pictures_of(benchmark: Any) -> Look:
+    """Position -> image, of a benchmark: the experience's offset in training order plus the index in its data set."""
+    parts = [experience.dataset for experience in benchmark.train_stream]
+    ends = np.cumsum([len(part) for part in parts])
+
+    def look(position: int) -> Any:
+        if not 0 <= position < ends[-1]:
+            raise ValueError(f"Position {position} is not in the benchmark: it has {ends[-1]} training images. Is it of another recipe?")
+        step = int(np.searchsorted(ends, position, side="right"))
+        part = parts[step]
+        shown = part.eval() if hasattr(part, "eval") else part
+        return np.asarray(shown[position - (int(ends[step - 1]) if step else 0)][0])
+
+    return look
+
+
+def as_address(picture: Any, side: int = 72) -> str:
+    """A PNG inside an address, at most `side` pixels wide and high; small images are enlarged without smoothing."""
+    image = picture if isinstance(picture, Image.Image) else _image(np.asarray(picture))
+    image = image.convert("RGB")
+    factor = side / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    image = image.resize(size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.BICUBIC)
+    file = BytesIO()
+    image.save(file, format="PNG", optimize=True)
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+
+
+def _image(values: np.ndarray) -> Image.Image:
+    """Darkest value black, brightest white: a normalised image has no other scale."""
+    if values.ndim == 3 and values.shape[0] in (1, 3):
+        values = values.transpose(1, 2, 0)
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[:, :, 0]
+    if values.dtype != np.uint8:
+        low, high = float(values.min()), float(values.max())
+        values = np.round((values - low) / ((high - low) or 1) * 255).astype(np.uint8)
+    return Image.fromarray(values)
