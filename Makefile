@@ -1,16 +1,17 @@
-# make demo | test | bench | mutate: each creates the environment in .venv first, once.
+# make demo | test | bench | mutate | faults: each creates the environment in .venv first, once.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: help demo test lint types pytest bench mutate clean
+.PHONY: help demo test lint types pytest bench mutate faults clean
 help:
 	@echo "make demo    split digits, four methods, one seed: table, CSV files, curves in demo/"
 	@echo "make test    lint, types, architecture and tests"
 	@echo "make bench   speed as ratios, written to experiments/results/bench.csv"
 	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test"
+	@echo "make faults  kill runs at twenty random moments, go on each time, compare with an unbroken run"
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
@@ -37,6 +38,9 @@ bench: $(READY)
 
 mutate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py
+
+faults: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/many_kills.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
