@@ -8,8 +8,10 @@ from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
+from avalanche_hfc.cli.figure import figure
 from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.report import report
+from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 
@@ -21,6 +23,8 @@ def commands() -> None:
 
 
 commands.add_command(demo)
+commands.add_command(run)
+commands.add_command(figure)
 commands.add_command(data)
 commands.add_command(selftest)
 commands.add_command(list_recipes)

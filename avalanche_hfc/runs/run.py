@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc.runs.build import build as build_recipe
 from avalanche_hfc.runs.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.runs.evidence import class_rows, confusion_rows, counts_of, exemplar_rows, summary
 from avalanche_hfc.runs.progress import Progress
@@ -31,7 +32,7 @@ def run(
     seed: int,
     folder: Path | str,
     *,
-    build: Callable[..., Any],
+    build: Callable[..., Any] = build_recipe,
     device: str = "cpu",
     data_root: Path | str | None = None,
     progress: Progress | None = None,
@@ -45,6 +46,7 @@ def run(
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives benchmark and strategy, and seeds before.
     `checkpoint_seconds` as `interval` of `Saver`; `num_workers` loader processes.
     """
+    check_device(device)
     place, values = RunFolder(folder), recipe.as_dict()
     place.check(values, seed)
     with place.owned():
@@ -137,6 +139,15 @@ class Run:
         self.recorder.saver.save(self.strategy, {**AT_START, "step": step + 1})
         log.info("step %d: accuracy %.4f on %d classes, %.1f s", step, row["accuracy"], row["classes"], self.seconds)
         self.recorder.progress.step(row)
+
+
+def check_device(device: str) -> None:
+    """A ValueError for a device that torch does not know or does not find."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"No device {device!r} here: {why}. Use cpu; cuda, cuda:1, … on a machine with GPUs.") from None
 
 
 def check_room(place: RunFolder, strategy: Any) -> None:

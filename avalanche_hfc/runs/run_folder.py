@@ -1,6 +1,7 @@
 """The folder of one run, `runs/<recipe>/<seed>/`: what is in it and whose it is. No torch: a mistake is told before anything is loaded."""
 
 import csv
+import io
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,7 @@ TRAIN_START = ("step", "phase", "epoch", "lr")
 TRAIN_END = ("weight_spread", "alone_fraction", "accuracy", "images_per_second", "digest")
 LOSS = "loss_"  # before the name of a loss term in train.csv
 TIMES = frozenset(("seconds", "images_per_second", "peak_memory"))  # the columns in which two equal runs may differ
+NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 
@@ -50,6 +52,13 @@ class RunFolder:
     def csv(self, name: str) -> Path:
         """The file of `steps`, `classes`, `confusion`, `exemplars` or `train`."""
         return self.path / f"{name}.csv"
+
+    def read(self, name: str) -> list[dict[str, str]]:
+        """The whole rows of one of these files, as text; none where there is no file."""
+        if not self.csv(name).exists():
+            return []
+        text = self.csv(name).read_text()
+        return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
 
     def note(self) -> dict[str, Any] | None:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None where there is none."""
@@ -170,13 +179,12 @@ def blank(value: Any) -> Any:
 
 
 def settings(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from (`sources`) is no setting."""
+    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is no setting."""
     found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(recipe)).items():
-        if isinstance(value, dict) and f"{prefix}{name}" != "sources":
-            found |= settings(value, f"{prefix}{name}.")
-        elif not isinstance(value, dict):
-            found[f"{prefix}{name}"] = value
+        path = f"{prefix}{name}"
+        if path not in NO_SETTINGS:
+            found |= settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return found
 
 

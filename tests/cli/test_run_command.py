@@ -1,0 +1,126 @@
+"""`hfc run`, in this process."""
+
+import io
+import os
+import signal
+import sys
+
+import pandas as pd
+import pytest
+from tiny_runs import rows_of
+
+from avalanche_hfc.cli import main
+from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
+from avalanche_hfc.runs.progress import Several
+from avalanche_hfc.runs.run_folder import RunFolder
+
+NAME = "digits-b0-t5-hfc@demo"
+COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blocks=1"]
+
+
+@pytest.fixture
+def hfc(tmp_path, monkeypatch, capsys):
+    """The command in an empty folder: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("avalanche_hfc.cli.run.quiet_host", lambda: None)  # it lasts as long as the process
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hfc", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "digits-b0-t5-hfk@demo"], "Did you mean digits-b0-t5-hfc@demo"),
+        (["run", NAME, "--epoch", "3"], "Did you mean train.epochs"),
+        (["run", NAME, "--epochs", "many"], "train.epochs must be"),
+        (["run", NAME, "--seed", "-1"], "-1 is not in the range"),
+        (["run", NAME, "--device", "tpu7"], "No device 'tpu7' here"),
+        (["run", "cifar100-b0-t5-hfc@small", "--data", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(hfc, tmp_path, arguments, said):
+    code, output, errors = hfc(*arguments)
+    assert code == 2 and said in errors and "Traceback" not in errors and output == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / NAME / "0"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunBar, "epoch", lambda bar, row: row["step"] == 2 and os.kill(os.getpid(), signal.SIGINT))
+        code, output, errors = hfc(*COMMAND)
+    assert code == 130 and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n") and output == "" and "Traceback" not in errors
+    assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
+    code, output, errors = hfc(*COMMAND)
+    assert code == 0 and "goes on" in (folder / "log.txt").read_text()
+    assert [line.split(":")[0] for line in errors.splitlines()[1:]] == ["step 3/5", "step 4/5", "step 5/5"]
+    last = pd.read_csv(folder / "steps.csv").iloc[-1]
+    assert output == (
+        f"{NAME}, seed 0: accuracy average {last['average']:.4f}, last {last['accuracy']:.4f} on 10 classes. Rows: runs/{NAME}/0\n"
+    )
+    assert hfc(*COMMAND) == (0, output, "This run is finished; nothing was done.\n")
+    code, _, errors = hfc(*COMMAND, "--lr", "0.5")
+    assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
+    assert hfc(*COMMAND, "--out", "whole")[0] == 0
+    assert rows_of(folder) == rows_of(tmp_path / "whole" / NAME / "0") and RunFolder(folder).finished
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def told(listener):
+    """A run of three steps that goes on in the middle of the second."""
+    listener.begin([100, 60, 40], 1.5)
+    listener.batch(0.25)
+    listener.epoch({"step": 1, "phase": "train", "epoch": 1, "loss_total": 0.5, "loss_relation": 0.125, "images_per_second": 812.4})
+    row = {"step": 1, "accuracy": 0.75, "average": 0.8, "classes": 4, "seconds": 12.3, "images_per_second": 800.0}
+    listener.step(row)
+    listener.batch(0.5)
+    listener.step({**row, "step": 2, "average": float("nan"), "classes": 6})
+
+
+def test_on_a_terminal_a_bar_tells_step_losses_accuracy_speed_and_time_left(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    bar = RunBar("a run")
+    told(bar)
+    bar.close()
+    shown = screen.getvalue()
+    assert "a run, step 2/3" in shown and "a run, step 3/3" in shown and "<" in shown
+    assert "total 0.5 relation 0.125, 812 images/s" in shown
+    assert " 65%" in shown and " 80%" in shown and "100%" in shown  # 130, 160 and 200 images of 200
+
+
+def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("avalanche_hfc.cli.run_progress.time.monotonic", lambda: now[0])
+    bar = RunBar("a run")
+    now[0] = 31
+    told(bar)
+    bar.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "step 2/3, train epoch 2: total 0.5 relation 0.125, 812 images/s",
+        "step 2/3: accuracy 0.750, average 0.800 on 4 classes; 12 s, 800 images/s",
+        "step 3/3: accuracy 0.750 on 6 classes; 12 s, 800 images/s",
+    ]
+
+
+def test_curves_for_tensorboard_hold_the_numbers_of_the_rows(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    told(Several([TensorBoard(tmp_path)]))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/step 1/train/loss_relation")] == [(1, 0.125)]
+    assert [(event.step, event.value) for event in events.Scalars("steps/accuracy")] == [(1, 0.75), (2, 0.75)]
+    assert [event.step for event in events.Scalars("steps/average")] == [1]
