@@ -14,6 +14,7 @@ from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
+from avalanche_hfc.cli.table import table
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,6 +25,7 @@ def commands() -> None:
 
 commands.add_command(demo)
 commands.add_command(run)
+commands.add_command(table)
 commands.add_command(figure)
 commands.add_command(data)
 commands.add_command(selftest)

@@ -1,0 +1,144 @@
+"""The runs of a table, with a bar for the table and one for the run; a plain line per run where the output is not a terminal."""
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
+
+import click
+from tqdm import tqdm
+
+from avalanche_hfc.cli.overrides import overrides_of
+from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
+from avalanche_hfc.recipes import TableCell
+from avalanche_hfc.runs.quiet import quiet_host
+from avalanche_hfc.runs.table import TableRun, check_writable, finished, runs_of, train, without
+
+KNOWN = ("ValueError", "FileNotFoundError", "FloatingPointError", "OSError", "PermissionError")  # errors whose text says all
+
+
+class Done(NamedTuple):
+    """The runs that are finished, and those that failed with the reason."""
+
+    finished: list[TableRun]
+    failed: dict[TableRun, str]
+    overrides: dict[str, Any]
+
+
+def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Mapping[str, Any]) -> Done:
+    """Run what is missing of some cells. A folder of another recipe, or a wrong value, is an error before anything is written."""
+    given = overrides_of(arguments)
+    runs = runs_of(cells, options["seeds"], options["out"], given)
+    there = finished(runs)
+    tell_unused(runs, given)
+    overrides = {leaf: value for run in runs for leaf, value in run.recipe.overrides.items()}
+    missing = [run for run in runs if run not in there]
+    if options["no_run"] or not missing:
+        if missing:
+            click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
+        return Done(there, {}, overrides)
+    check_writable(options["out"])
+    if there:
+        click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
+    try:
+        failed = run_all(missing, options)
+    except KeyboardInterrupt:
+        click.echo(f"\nInterrupted. What is done is kept; this goes on:\n{shlex.join(['hfc', *sys.argv[1:]])}", err=True)
+        sys.exit(130)
+    return Done(finished(runs), failed, overrides)
+
+
+def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
+    for name in given:
+        others = without({run.recipe.name: run.recipe for run in runs}.values(), name)
+        if others:
+            click.echo(f"--{name} has no meaning for {', '.join(others)}.", err=True)
+
+
+def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> dict[TableRun, str]:
+    """The runs that failed; the others go on."""
+    quiet_host()
+    click.echo("Loading torch and Avalanche …", err=True)
+    import torch
+
+    from avalanche_hfc.runs.pool import outcomes
+
+    if options["scale"] == "demo":
+        torch.set_num_threads(1)  # the models are too small for two
+    one = train_with_bar if options["jobs"] == 1 else train
+    work = partial(one, device=options["device"], data_root=options["data"], num_workers=options["workers"])
+    failed: dict[TableRun, str] = {}
+    bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
+    lines = Lines(bar)
+    with bar, closing(outcomes(work, runs, jobs=options["jobs"])) as results:
+        for run, row, error in results:
+            bar.update()
+            if error is None:
+                lines.tell(f"{run}: {in_words(row)}")
+            else:
+                said = reason(error)
+                new = said not in failed.values()
+                failed[run] = said
+                lines.tell(f"{run} failed: {said}" if new else f"{run} failed as others did", keep=True)
+    return failed
+
+
+class Lines:
+    """What is told of each run: beside the bar, or as a line where there is none."""
+
+    def __init__(self, bar: Any):
+        self.bar, self.count, self.start = bar, 0, time.monotonic()
+
+    def tell(self, text: str, keep: bool = False) -> None:
+        """`keep`: above the bar, not in the place of what was told before."""
+        self.count += 1
+        if self.bar.disable:
+            left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
+            click.echo(f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True)
+        elif keep:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            self.bar.set_postfix_str(text)
+
+
+class TableRunBar(RunBar):
+    """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its last, which `Lines` tells."""
+
+    def _say(self, line: str) -> None:
+        if time.monotonic() - self._spoke > QUIET_SECONDS:
+            super()._say(f"{self.title}: {line}")
+
+
+def train_with_bar(run: TableRun, **options: Any) -> dict[str, Any]:
+    with closing(TableRunBar(str(run))) as bar:
+        return train(run, progress=bar, **options)
+
+
+def in_words(row: Mapping[str, str]) -> str:
+    average = f"average {100 * float(row['average']):.1f} %, " if row["average"] else ""
+    return f"{average}last {100 * float(row['accuracy']):.1f} %"
+
+
+def reason(error: str) -> str:
+    """The last line of a traceback where that says all, else the whole."""
+    kind, _, text = error.strip().splitlines()[-1].partition(": ")
+    return text if kind.rsplit(".", 1)[-1] in KNOWN else error.strip()
+
+
+def end(done: Done) -> None:
+    """Name what failed. Exit code 1 if something did."""
+    if done.failed:
+        by_reason: dict[str, list[str]] = {}
+        for run, said in done.failed.items():
+            by_reason.setdefault(said.splitlines()[-1], []).append(str(run))
+        for said, names in by_reason.items():
+            click.echo(f"Failed: {'; '.join(names)}: {said}", err=True)
+        click.echo("The same command tries them again.", err=True)
+        sys.exit(1)
+
+
+def none_finished(table: str, options: Mapping[str, Any]) -> ValueError:
+    return ValueError(f"No finished run of table {table} at scale {options['scale']} in {options['out']}. Leave out --no-run.")
