@@ -1,16 +1,16 @@
 """The demonstration's rows as a table and a picture."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from avalanche_hfc.recipes import DEMO_METHODS
+from avalanche_hfc.recipes import DEMO_METHODS, DemoRecipe
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.report.tables import spread
-from avalanche_hfc.runs.rows import replace_file
+from avalanche_hfc.runs.rows import RUN_COLUMNS, replace_file
 
 COLORS = {"hfc": "#c0392b", "herding-replay": "#2471a3", "avalanche-replay": "#7d8b3a", "avalanche-naive": "#85888c"}  # one hue per method
 DEFINITIONS = (
@@ -62,11 +62,22 @@ def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> 
     replace_file(path, as_png(draw([panel], look, height=360)))
 
 
+def gathered(folder: Path) -> pd.DataFrame:
+    """The rows of all runs below the folder, with method and seed."""
+    parts = []
+    for method in DEMO_METHODS:
+        for path in sorted((folder / "runs" / f"digits-b0-t5-{method}@demo").glob("*/steps.csv"), key=lambda path: int(path.parent.name)):
+            rows = pd.read_csv(path)
+            parts.append(rows.assign(method=method, seed=int(path.parent.name))[list(RUN_COLUMNS)])
+    return pd.concat(parts, ignore_index=True)
+
+
 def write_report(folder: Path) -> pd.DataFrame:
-    """summary.csv and curves.png from steps.csv; both can be deleted and made again."""
-    rows = pd.read_csv(folder / "steps.csv")
+    """steps.csv, summary.csv, curves.png and the page report.html from the runs below; all can be deleted and made again."""
+    rows = gathered(folder)
     summary = summarise(rows)
+    replace_file(folder / "steps.csv", rows.to_csv(index=False))
     replace_file(folder / "summary.csv", summary.to_csv(index=False))
-    mem_size = json.loads((folder / "recipe.json").read_text())["recipe"]["mem_size"]
-    draw_curves(rows, folder / "curves.png", f"Split digits, {mem_size} exemplars")
+    draw_curves(rows, folder / "curves.png", f"Split digits, {DemoRecipe.mem_size} exemplars")
+    write_page([folder / "runs"], folder)
     return summary

@@ -2,40 +2,13 @@
 
 import json
 import platform
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes import DemoRecipe
-from avalanche_hfc.runs.rows import RUN_COLUMNS, RowFile, replace_file
-
-FILES = ("recipe.json", "steps.csv", "summary.csv", "curves.png")
-
-
-class DemoFolder:
-    """Rows of finished steps. A folder made with other settings is refused; `fresh` drops what is there first."""
-
-    def __init__(self, path: Path, recipe: DemoRecipe, *, fresh: bool = False):
-        self.path, self.recipe = path, recipe
-        path.mkdir(parents=True, exist_ok=True)
-        if fresh:
-            for name in FILES:
-                (path / name).unlink(missing_ok=True)
-        keep_recipe(path, recipe, way_out="Use --fresh to start over, or another --out.")
-        self.rows = RowFile(path / "steps.csv", RUN_COLUMNS)
-        self.done = {(row["method"], int(row["seed"]), int(row["step"])) for row in self.rows.rows()}
-
-    def open_runs(self, methods: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
-        """(method, seed) of the runs whose last step is not there."""
-        last = self.recipe.num_steps - 1
-        return [(method, seed) for seed in seeds for method in methods if (method, seed, last) not in self.done]
-
-    def add(self, row: dict[str, Any]) -> None:
-        """A finished step; nothing happens if an interrupted run has left the same row."""
-        if (row["method"], row["seed"], row["step"]) not in self.done:
-            self.rows.append(row)
+from avalanche_hfc.runs.rows import replace_file
 
 
 def keep_recipe(path: Path, recipe: DemoRecipe, *, way_out: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from avalanche_hfc.report.demo import draw_curves, summarise, table, write_report
+from avalanche_hfc.report.demo import draw_curves, gathered, summarise, table
+from avalanche_hfc.runs.rows import RUN_COLUMNS
 
 
 def rows(seeds=(0,)):
@@ -41,16 +42,15 @@ def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
     assert "85.0 ± 7.1" in spread and spread.split()[-1] == "2"
 
 
-def test_tables_and_figures_can_be_made_again_from_the_rows(tmp_path):
-    rows(seeds=(0, 1)).to_csv(tmp_path / "steps.csv", index=False)
-    (tmp_path / "recipe.json").write_text('{"recipe": {"mem_size": 20}}')
-    first = write_report(tmp_path)
-    kept = (tmp_path / "summary.csv").read_bytes()
-    for name in ("summary.csv", "curves.png"):
-        (tmp_path / name).unlink()
-    assert write_report(tmp_path).equals(first)
-    assert (tmp_path / "summary.csv").read_bytes() == kept
-    assert len(pd.read_csv(tmp_path / "summary.csv")) == 4
+def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
+    for seed, accuracy in ((10, 0.5), (2, 0.25)):
+        run = tmp_path / "runs" / "digits-b0-t5-hfc@demo" / str(seed)
+        run.mkdir(parents=True)
+        columns = dict(step=[0], classes=[2], images=[9], accuracy=[accuracy], average=[accuracy], forgetting=[None], fh=[0.1], seconds=[1.0])
+        pd.DataFrame(columns | dict(accuracy_nme=[None])).to_csv(run / "steps.csv", index=False)
+    rows = gathered(tmp_path)
+    assert tuple(rows) == RUN_COLUMNS
+    assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [["hfc", 2, 0.25], ["hfc", 10, 0.5]]
 
 
 def test_the_picture_shows_a_curve_for_each_method(tmp_path):
