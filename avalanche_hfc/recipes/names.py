@@ -10,7 +10,8 @@ STEPS       the number of steps, the base step not counted
 EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 1000 at scale small, 20 at scale demo
 METHOD      a row of a table: a key of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper, hfc-official
 +hfc        with both losses of HFC put into the method
-BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT, ViT-Base at scale paper
+BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT, ViT-Base at scale paper.
+            resnet18 exists at scale paper only: resnet32 stands for it at the others
 SCALE       paper, small, demo
 
 A name is written by `Spec.name` alone; reading one is finding it among those written.

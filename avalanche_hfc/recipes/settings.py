@@ -47,7 +47,7 @@ def data(spec: Spec) -> Iterator[Layer]:
     yield TABLE if spec.scale == "paper" else SMALL, {"data.dataset": spec.dataset}
     yield RELEASED, {"data.class_order": "paper"}
     if spec.scale == "small":
-        yield SMALL, {"data.image_size": 32, "data.transforms": "plain"}
+        yield SMALL, {"data.image_size": 16 if spec.backbone == "resnet-32" else 32, "data.transforms": "plain"}
         return
     yield "Sec. 4.1: as DyTox, without mixup", {"data.transforms": "dytox"}
     low = spec.dataset == "cifar100" and spec.backbone != "vit-base"
@@ -70,8 +70,6 @@ def model(spec: Spec) -> Iterator[Layer]:
             yield "published: DyTox, 224 px", {"model.patch_size": 16}
     else:
         source, values = PUBLISHED_MODELS.get((spec.parts.method, spec.kind), ("default of the model", {}))
-        if spec.scale != "paper":
-            values = {name: value for name, value in values.items() if name not in ("stem", "max_pool")}  # 7x7: a small map, and fast
         yield source, {f"model.{name}": value for name, value in values.items()}
         return
     yield SMALL if spec.scale == "small" else TINY, {f"model.{name}": value for name, value in values.items()}
@@ -96,6 +94,8 @@ def train(spec: Spec) -> Iterator[Layer]:
     yield "none is named", NEUTRAL
     if spec.scale == "demo":
         yield TINY, values("train", optimizer="adamw", lr=DEMO.lr, weight_decay=0.01, batch_size=DEMO.batch_size, epochs=DEMO.epochs)
+        if spec.backbone == "resnet-32":
+            yield "our choice: a ResNet takes longer and learns sooner", values("train", epochs=5)
     elif spec.scale == "small":
         yield SMALL, values("train", optimizer="adamw", lr=1e-3, weight_decay=0.01, batch_size=64, epochs=5)
         yield SMALL, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=0)
