@@ -9,7 +9,10 @@ from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
 from avalanche_hfc.cli.figure import figure
+from avalanche_hfc.cli.learn import learn
 from avalanche_hfc.cli.list import list_recipes
+from avalanche_hfc.cli.plan import plan
+from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
@@ -25,6 +28,9 @@ def commands() -> None:
 
 commands.add_command(demo)
 commands.add_command(run)
+commands.add_command(plan)
+commands.add_command(predict)
+commands.add_command(learn)
 commands.add_command(table)
 commands.add_command(figure)
 commands.add_command(data)

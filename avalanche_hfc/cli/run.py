@@ -8,6 +8,7 @@ import click
 
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.recipes.own import with_data
 from avalanche_hfc.runs.quiet import quiet_host
 from avalanche_hfc.runs.run_folder import RunFolder
 
@@ -31,7 +32,8 @@ def run(
 
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
-    chosen = override(recipe(name), overrides_of(context.args))
+    quiet_host()  # a method of the user's own loads the host
+    chosen = with_data(override(recipe(name), overrides_of(context.args)), data_root)
     place = RunFolder(out / chosen.name / str(seed))
     place.check(chosen.as_dict(), seed)
     if place.finished:
@@ -43,7 +45,6 @@ def run(
 
 def train(chosen: Recipe, seed: int, place: RunFolder, *, device: str, data_root: Path | None, workers: int, tensorboard: bool) -> None:
     click.echo("Loading torch and Avalanche …", err=True)
-    quiet_host()
     from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
     from avalanche_hfc.runs.progress import Several
     from avalanche_hfc.runs.run import run as run_recipe

@@ -5,6 +5,7 @@ from functools import cache
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.recipes.options import Value
+from avalanche_hfc.recipes.own import asks_for_own, own_recipe
 from avalanche_hfc.recipes.recipe import SCALES, Recipe
 from avalanche_hfc.recipes.settings import layers
 from avalanche_hfc.recipes.tables import SPECS
@@ -20,6 +21,8 @@ def all_names(scale: str | None = None) -> list[str]:
 @cache
 def recipe(name: str) -> Recipe:
     """The recipe of a name; of one that does not exist, a ValueError with the nearest."""
+    if asks_for_own(name):
+        return own_recipe(name)
     if name not in SPECS:
         near = get_close_matches(name, SPECS, n=4, cutoff=0.5)
         hint = f" Did you mean {', '.join(near)}?" if near else ""

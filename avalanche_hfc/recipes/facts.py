@@ -1,6 +1,8 @@
 """What to know of a recipe before it runs: the command, the cost, what to expect, and the other forms of HFC."""
 
 import shlex
+from collections.abc import Sequence
+from typing import Any
 
 from avalanche_hfc.recipes.building import recipe as recipe_of
 from avalanche_hfc.recipes.listing import tables_of
@@ -35,7 +37,9 @@ HFC_FORMS: dict[str, dict[str, str]] = {  # of HFCStrategy; z is the share of ol
 def command(recipe: Recipe) -> str:
     """The command that runs it, with what the user has changed."""
     changed = [f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()]
-    data = [] if recipe.data.dataset == "digits" else ["--data", "FILE" if recipe.scale == "small" else "FOLDER"]
+    file = recipe.data.dataset == "npz" or (recipe.data.dataset == "cifar100" and recipe.scale == "small")
+    place = str(recipe.own.get("data", "FILE" if file else "FOLDER"))
+    data = [] if recipe.data.dataset == "digits" else ["--data", place]
     return shlex.join(["hfc", "run", recipe.name, *data, *changed])
 
 
@@ -48,25 +52,40 @@ def text_of(value: Value) -> str:
 
 def images_trained_on(recipe: Recipe) -> int | None:
     """Images that pass through training, all epochs of all phases; roughly. None for data whose size is not known."""
-    data, train, options = recipe.data, recipe.train, dict(recipe.method.options)
+    sizes = sizes_of(recipe)
+    return None if sizes is None else sum(images_by_step(recipe, sizes))
+
+
+def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
+    """(classes, training images) that each step brings; None for data whose size is not known."""
+    data = recipe.data
     if data.dataset not in CLASSES:
         return None
     classes, per_class = CLASSES[data.dataset], IMAGES_SMALL if recipe.scale == "small" else IMAGES[data.dataset]
     base = classes // 2 if data.base_fraction else 0
-    sizes = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
-    seen = total = 0
-    for step, arriving in enumerate(sizes):
-        kept = min(recipe.memory.mem_size or seen * (recipe.memory.per_class or 0), seen * per_class)
+    arriving = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
+    return [(count, count * per_class) for count in arriving]
+
+
+def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int]:
+    """Images that pass through training in each step, all epochs of all phases; roughly."""
+    train, memory = recipe.train, recipe.memory
+    options: dict[str, Any] = dict(recipe.method.options)
+    seen_classes = seen_images = 0
+    found = []
+    for step, (classes, arriving) in enumerate(sizes):
+        kept = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         if recipe.method.name in ("joint", "avalanche-cumulative"):
-            kept = seen * per_class
-        images = arriving * per_class + kept
-        total += images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
-        seen += arriving
+            kept = seen_images
+        images = arriving + kept
+        total = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        seen_classes, seen_images = seen_classes + classes, seen_images + arriving
         if step and "tune_epochs" in options:
-            total += int(options["tune_epochs"]) * min(recipe.memory.mem_size or seen * (recipe.memory.per_class or 0), seen * per_class)
+            total += int(options["tune_epochs"]) * min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         if step and "compress_epochs" in options:
             total += images * int(options["compress_epochs"] or train.epochs)
-    return total
+        found.append(total)
+    return found
 
 
 def cost(recipe: Recipe) -> str:
@@ -82,6 +101,8 @@ def cost(recipe: Recipe) -> str:
 
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
+    if recipe.name not in SPECS:
+        return "no number of the paper: data or a method of your own"
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":
@@ -96,6 +117,8 @@ def expectation(recipe: Recipe) -> str:
 
 def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
     """Name of another form of an HFC recipe -> the leaves that differ: (here, there). Empty for other methods."""
+    if recipe.name not in SPECS:
+        return {}
     spec = SPECS[recipe.name]
     names = [spec._replace(row=row).name for row in ("hfc", "hfc-paper", "hfc-official") if spec.parts.method == "hfc" and row != spec.row]
     own = recipe.leaves()

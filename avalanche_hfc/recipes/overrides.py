@@ -1,6 +1,7 @@
 """Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its last name where that is unique."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
@@ -8,14 +9,15 @@ from avalanche_hfc.recipes.recipe import CHOSEN, Recipe
 
 FIXED = tuple(f"{part}.{name}" for part, name in CHOSEN.items())  # another value has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
+GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 WORDS = {"none": None, "true": True, "false": False}
 
 
 def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     """The recipe with these leaves, from texts: override(r, {"epochs": "3", "method.relation_weight": "0.5"}).
 
-    A memory in total takes the place of one per class, and the other way round. The name stays; `overrides` and `sources`
-    tell what has changed.
+    A memory in total takes the place of one per class, and the other way round; another backbone comes with its own geometry. The name
+    stays; `overrides` and `sources` tell what has changed.
     """
     leaves = recipe.leaves()
     changed: dict[str, Value] = {}
@@ -26,9 +28,12 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed[leaf] = read(leaf, recipe.option(leaf), text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
+    if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
+        changed = {**dict.fromkeys(GEOMETRY), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
-    return Recipe.of(recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed})
+    changed_recipe = Recipe.of(recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed})
+    return replace(changed_recipe, own=recipe.own)
 
 
 def leaf_of(recipe: Recipe, name: str) -> str:

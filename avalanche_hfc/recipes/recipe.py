@@ -1,13 +1,14 @@
 """What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.recipes.options import METHODS, MODELS, TOTAL_ONLY, WITHOUT_MEMORY, Option, Value, check
+from avalanche_hfc.recipes.options import MODELS, Option, Value, check
+from avalanche_hfc.recipes.own_methods import method_options, total_only, without_memory
 
 SCALES = {
     "paper": "the paper's data and models; a GPU",
@@ -128,13 +129,13 @@ class ModelRecipe:
 
 @dataclass(frozen=True)
 class MethodRecipe:
-    """A key of `STRATEGIES` and every option of it."""
+    """A key of `STRATEGIES`, or `module:Class`, and every option of it."""
 
     name: str
     options: Options
 
     def __post_init__(self) -> None:
-        check_options("method", lookup(METHODS, self.name, "method"), dict(self.options))
+        check_options("method", method_options(self.name), dict(self.options))
 
 
 PARTS: dict[str, type] = {"data": DataRecipe, "model": ModelRecipe, "train": TrainRecipe, "memory": MemoryRecipe, "method": MethodRecipe}
@@ -152,7 +153,7 @@ def check_options(place: str, known: Mapping[str, Option], given: Mapping[str, V
 class Recipe:
     """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says of each where it comes from.
 
-    `overrides` are the leaves that the user has changed.
+    `overrides` are the leaves that the user has changed; `own` says what lies outside: where data of the user's own is, folders learned.
     """
 
     name: str
@@ -164,15 +165,16 @@ class Recipe:
     method: MethodRecipe
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
+    own: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
         for leaf, value in self.leaves().items():
             check(leaf, self.option(leaf), value)
         method, memory = self.method.name, self.memory
-        if (method in WITHOUT_MEMORY) != (memory.mem_size is None and memory.per_class is None):
-            raise ValueError(f"{method} {'keeps no memory' if method in WITHOUT_MEMORY else 'needs mem_size or per_class'}; got {memory}.")
-        if method in TOTAL_ONLY and memory.per_class is not None:
+        if without_memory(method) != (memory.mem_size is None and memory.per_class is None):
+            raise ValueError(f"{method} {'keeps no memory' if without_memory(method) else 'needs mem_size or per_class'}; got {memory}.")
+        if total_only(method) and memory.per_class is not None:
             raise ValueError(f"{method} takes mem_size, not per_class; got per_class={memory.per_class}.")
 
     def leaves(self) -> dict[str, Value]:
@@ -187,7 +189,7 @@ class Recipe:
     def option(self, leaf: str) -> Option:
         """What a leaf may be."""
         part, name = leaf.split(".", 1)
-        own = {"model": MODELS[self.model.kind], "method": METHODS[self.method.name]}.get(part, {})
+        own = {"model": MODELS[self.model.kind], "method": method_options(self.method.name)}.get(part, {})
         return own[name] if name in own else fixed_options()[leaf]
 
     @classmethod
@@ -211,19 +213,24 @@ class Recipe:
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
             parts[part][name] = list(value) if isinstance(value, tuple) else value
-        overrides = {leaf: list(value) if isinstance(value, tuple) else value for leaf, value in self.overrides.items()}
-        return {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources), "overrides": overrides}
+        further = {
+            word: {leaf: list(value) if isinstance(value, tuple) else value for leaf, value in values.items()}
+            for word, values in (("overrides", self.overrides), ("own", self.own))
+            if values or word == "overrides"
+        }
+        return {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources), **further}
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
         """What `as_dict` gave, also after JSON."""
         expected = {"name", "scale", *PARTS, "sources", "overrides"}
-        if set(held) != expected:
+        if set(held) - {"own"} != expected:
             wrong = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in
-                              (("missing", expected - set(held)), ("unknown", set(held) - expected)) if names)
+                              (("missing", expected - set(held)), ("unknown", set(held) - expected - {"own"})) if names)
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()}
-        return cls.of(held["name"], held["scale"], leaves, held["sources"], {leaf: plain(v) for leaf, v in held["overrides"].items()})
+        overrides, own = ({leaf: plain(value) for leaf, value in held.get(word, {}).items()} for word in ("overrides", "own"))
+        return replace(cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own)
 
 
 def plain(value: Any) -> Value:

@@ -14,6 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc.models import ConViTEncoder, DyToxModel, ResNet18, ResNet32, TSAViT, ViT, ViTEncoder
 from avalanche_hfc.recipes import Recipe, TrainRecipe
+from avalanche_hfc.recipes.own_methods import load_class
 from avalanche_hfc.runs.data import build_benchmark
 from avalanche_hfc.runs.schedule import SchedulePlugin
 from avalanche_hfc.strategies import STRATEGIES
@@ -129,7 +130,9 @@ def build_strategy(recipe: Recipe, model: nn.Module, *, device: str | torch.devi
     """The strategy around a model. The schedule stands before the plugins given."""
     train, memory = recipe.train, recipe.memory
     budget = {name: value for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class)) if value is not None}
-    return STRATEGIES[recipe.method.name](
+    name = recipe.method.name
+    kind = STRATEGIES[name] if name in STRATEGIES else load_class(name)
+    return kind(
         model=model,
         optimizer=build_optimizer(train, model),
         train_mb_size=train.batch_size,

@@ -1,0 +1,186 @@
+"""A finished run in use: `hfc predict` and `hfc learn`."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from own_runs import COLOURS, TINY, content, hfc, make_folder
+from PIL import Image
+
+from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.runs.learn import accuracies, build_longer
+from avalanche_hfc.runs.predict import predict
+from avalanche_hfc.runs.run import run
+from avalanche_hfc.runs.run_folder import TIMES
+
+OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
+FILES = ["steps", "classes", "confusion", "exemplars", "train"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """images/, new/ and a run of iCaRL, which has both classifiers, in runs/."""
+    root = tmp_path_factory.mktemp("own")
+    make_folder(root / "images", OLD)
+    make_folder(root / "new", NEW)
+    hfc("run", "folder-t2-icarl@demo", "--data", root / "images", "--out", root / "runs", *TINY)
+    return root
+
+
+@pytest.fixture(scope="module")
+def finished(place):
+    return place / "runs" / "folder-b0-t2-icarl@demo" / "0"
+
+
+@pytest.fixture(scope="module")
+def longer(place, finished):
+    """The folder of the run that has learned new/, and what was printed."""
+    said = hfc("learn", finished, place / "new", "--out", place / "longer" / "0")
+    return place / "longer" / "0", said
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def rows(folder, name):
+    table = pd.read_csv(folder / f"{name}.csv")
+    return table.drop(columns=[column for column in table if column in TIMES])
+
+
+def kept_for_the_test(root, names):
+    """The images that `split_folder` keeps for the test."""
+    return [root / name / f"{number}.png" for name in names for number in (1, 6)]
+
+
+# predict
+
+
+def test_the_first_names_are_those_that_the_run_counted_for_its_test_images(place, finished):
+    found = predict(finished, kept_for_the_test(place / "images", OLD))
+    classes = rows(finished, "classes").query("step == 1").set_index("name")
+    confusion = rows(finished, "confusion").query("step == 1")
+    counted = {(OLD[row["class"]], OLD[row["predicted"]]): row["count"] for _, row in confusion.iterrows()}
+    by_head = pd.Series([(one.path.parent.name, one.head[0][0]) for one in found]).value_counts().to_dict()
+    by_means = pd.Series([one.path.parent.name for one in found if one.nearest[0][0] == one.path.parent.name]).value_counts()
+    assert by_head == counted
+    assert by_means.reindex(OLD, fill_value=0).to_dict() == classes["correct_nme"].reindex(OLD).to_dict()
+
+
+def test_probabilities_of_all_classes_sum_to_one_and_fall(place, finished):
+    (found,) = predict(finished, [place / "images" / "ant" / "0.png"], top=99)
+    values = [probability for _, probability in found.head]
+    assert sorted(name for name, _ in found.head) == OLD and sum(values) == pytest.approx(1, abs=1e-5)
+    assert values == sorted(values, reverse=True) and all(-1 <= cosine <= 1.0001 for _, cosine in found.nearest)
+
+
+def test_an_image_of_another_size_is_resized(finished, tmp_path):
+    for side in (16, 45):
+        Image.new("RGB", (side, side), COLOURS["dog"]).save(tmp_path / f"{side}.png")
+    small, large = predict(finished, [tmp_path / "16.png", tmp_path / "45.png"], top=4)
+    assert [name for name, _ in small.head] == [name for name, _ in large.head]
+    assert [value for _, value in small.head] == pytest.approx([value for _, value in large.head], abs=1e-4)
+
+
+def test_the_command_prints_names_and_numbers_and_changes_nothing(place, finished):
+    before = content(finished)
+    said = hfc("predict", finished, place / "images" / "bee" / "1.png", place / "images" / "cat" / "1.png", "--top", "2")
+    assert len(re.findall(r"^ +\d+\.\d%  \w+$", said, re.M)) == 4 and len(re.findall(r"^ +-?\d\.\d{3}  \w+$", said, re.M)) == 4
+    assert said.splitlines()[0] == str(place / "images" / "bee" / "1.png")
+    assert content(finished) == before
+
+
+def test_every_image_that_cannot_be_read_is_named(place, finished, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(ValueError, match=r"2 of 3 images cannot be read: .*text\.png.*, .*gone\.png \(no such file\)"):
+        predict(finished, [tmp_path / "text.png", place / "images" / "ant" / "0.png", tmp_path / "gone.png"])
+
+
+def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
+    image = place / "images" / "ant" / "0.png"
+    with pytest.raises(FileNotFoundError, match="images is no run folder: it has no recipe.json"):
+        predict(place / "images", [image])
+    state = copied / "checkpoint" / "last" / "state.pt"
+    state.write_bytes(state.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="cannot be used: its state.pt has"):
+        predict(copied, [image])
+    shutil.rmtree(copied / "checkpoint")
+    with pytest.raises(ValueError, match="holds no weights: icarl keeps no checkpoints"):
+        predict(copied, [image])
+    note = json.loads((copied / "recipe.json").read_text())
+    del note["finished"]
+    (copied / "recipe.json").write_text(json.dumps(note))
+    with pytest.raises(ValueError, match="is not finished. `hfc run folder-b0-t2-icarl@demo --data .*images"):
+        predict(copied, [image])
+
+
+# learn
+
+
+def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_classes_from_the_start(longer, tmp_path):
+    folder, _ = longer
+    note = json.loads((folder / "recipe.json").read_text())
+    own = Recipe.from_dict(note["recipe"])
+    assert own.own["learn"] == (str(folder.parents[1] / "new"),)
+    run(own, note["seed"], tmp_path / "unbroken", build=build_longer, data_root=own.own["data"])
+    for name in FILES:
+        pd.testing.assert_frame_equal(rows(folder, name), rows(tmp_path / "unbroken", name))
+    assert list(rows(folder, "steps")["classes"]) == [2, 4, 6]
+
+
+def test_old_and_new_classes_are_judged_apart_and_the_run_is_left_as_it_was(place, finished, longer):
+    folder, said = longer
+    for name in FILES:
+        before = rows(finished, name)
+        pd.testing.assert_frame_equal(rows(folder, name).query("step < 2")[before.columns], before)
+    last = rows(folder, "classes").query("step == 2")
+    found = accuracies(folder)
+    for word, names in (("old", OLD), ("new", NEW)):
+        own = last[last["name"].isin(names)]
+        assert found[word] == (own["correct_nme"].sum() / own["total"].sum(), len(names), 2 * len(names))
+        assert f"{word} classes: accuracy {found[word].accuracy:.4f} on {len(names)} classes" in said
+    assert "finished" in json.loads((finished / "recipe.json").read_text()) and not (finished / "lock").exists()
+
+
+def test_what_is_learned_is_predicted_and_can_be_learned_on(place, longer, tmp_path):
+    folder, _ = longer
+    (found,) = predict(folder, [place / "new" / "emu" / "1.png"], top=6)
+    assert sorted(name for name, _ in found.head) == sorted([*OLD, *NEW])
+    make_folder(tmp_path / "third", ["gnu"])
+    hfc("learn", folder, tmp_path / "third", "--epochs", "1", "--out", tmp_path / "0")
+    assert list(rows(tmp_path / "0", "steps")["classes"]) == [2, 4, 6, 7]
+    assert list(rows(tmp_path / "0", "train").query("step == 3")["epoch"]) == [0]
+    assert rows(tmp_path / "0", "classes").query("step == 3").set_index("class")["name"].to_dict() == dict(enumerate([*OLD, *NEW, "gnu"]))
+
+
+def test_a_finished_lesson_is_not_given_again_and_another_is_refused_in_its_folder(place, finished, longer):
+    folder, said = longer
+    before = content(folder)
+    assert hfc("learn", finished, place / "new", "--out", folder) == said
+    with pytest.raises(ValueError, match="another recipe .*train.epochs 3, now 5"):
+        hfc("learn", finished, place / "new", "--out", folder, "--epochs", "5")
+    assert content(folder) == before
+
+
+def test_what_cannot_be_learned_is_refused_before_anything_is_written(place, finished, tmp_path):
+    before = content(place / "runs")
+    make_folder(tmp_path / "again", ["cat", "hen"])
+    make_folder(tmp_path / "others", ["ant", "bee", "cat", "hen"])
+    with pytest.raises(ValueError, match="again has classes that are known already: cat"):
+        hfc("learn", finished, tmp_path / "again")
+    with pytest.raises(ValueError, match="others is not the data of .*it has no class 'dog'"):
+        hfc("learn", finished, place / "new", "--data", tmp_path / "others")
+    with pytest.raises(FileNotFoundError, match="No folder .*nowhere"):
+        hfc("learn", finished, tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is the run itself"):
+        hfc("learn", finished, place / "new", "--out", finished)
+    assert content(place / "runs") == before
+
+
+def test_the_longer_run_stands_beside_the_run_if_nothing_is_said(place, copied):
+    said = hfc("learn", copied, place / "new", "--epochs", "1")
+    assert f"Rows: {copied.with_name('run+new')}" in said and (copied.with_name("run+new") / "steps.csv").exists()
