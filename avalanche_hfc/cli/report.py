@@ -11,13 +11,18 @@ import click
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("report"), show_default=True, help="Where to write it."
 )
 @click.option("--paper", type=click.Path(path_type=Path), help="CSV file of the paper's numbers to set beside: experiments/paper.csv.")
-def report(folders: tuple[Path, ...], out: Path, paper: Path | None) -> None:
+@click.option("--pictures", is_flag=True, help="Show exemplars as pictures; the data of the runs must be there.")
+@click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is, for --pictures.")
+def report(folders: tuple[Path, ...], out: Path, paper: Path | None, pictures: bool, data_root: Path | None) -> None:
     """One page on what runs have learned and forgotten, from their CSV files.
 
     A FOLDER is a run folder, or holds run folders. Several seeds of a recipe are taken together, several recipes stand side by side.
     The page needs no network and no other file; the same is written as markdown with pictures. Both can be deleted and made again.
     """
-    from avalanche_hfc.report.page import write_report
+    from avalanche_hfc.report import pictures_of_recipe, write_report
+    from avalanche_hfc.runs.quiet import quiet_host
 
-    page, text, *_ = write_report(folders, out, paper=paper)
+    quiet_host()
+    look = pictures_of_recipe(data_root) if pictures or data_root is not None else None
+    page, text, *_ = write_report(folders, out, paper=paper, pictures=look)
     click.echo(f"Page: {page}\nMarkdown: {text}")

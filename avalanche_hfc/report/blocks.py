@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_hfc.report.figures import Panel
-from avalanche_hfc.report.style import HEAT, SERIES, heat_colour
+from avalanche_hfc.report.style import HEAT, heat_colour
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Plot:
     def legend(self) -> list[tuple[str, int, bool]]:
         """label, colour and whether it is the paper's, once each."""
         curves = [curve for panel in self.panels for curve in panel.curves]
-        return list(dict.fromkeys((curve.label, curve.colour % len(SERIES), curve.paper) for curve in curves))
+        return list(dict.fromkeys((curve.label, curve.colour, curve.paper) for curve in curves))
 
 
 @dataclass(frozen=True)

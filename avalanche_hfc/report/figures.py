@@ -32,7 +32,8 @@ class Panel:
     xlabel: str = "step"
     ticks: Sequence[tuple[float | int, str]] = ()
     starts: Sequence[float | int] = field(default=())  # x at which a step begins, as fine lines
-    limits: tuple[float | int | None, float | int | None] = (0, None)
+    span: tuple[float | int, float | int] | None = None  # of x, also where a curve begins later
+    limits: tuple[float | int | None, float | int | None] = (0, None)  # of y; where a curve goes below, so does the panel
 
 
 def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
@@ -73,12 +74,17 @@ def _fill(axes: Any, panel: Panel, look: Look) -> None:
         axes.axvline(start, color=look.palette.rule, linewidth=1, zorder=0)
     axes.set_title(panel.title, loc="left", color=look.palette.ink, pad=10)
     axes.set_xlabel(panel.xlabel, color=look.palette.muted, loc="right")
-    axes.set_ylim(*panel.limits)
+    low, high = panel.limits
+    lowest = min((curve.points["mean"].min() for curve in panel.curves), default=0)
+    if low is None or lowest >= low:
+        axes.set_ylim(low, high)
+    else:
+        axes.set_ylim(top=max(low, axes.get_ylim()[1]) if high is None else high)
+    if panel.span is not None:
+        margin = 0.04 * (panel.span[1] - panel.span[0]) or 0.5
+        axes.set_xlim(panel.span[0] - margin, panel.span[1] + margin)
     if panel.ticks:
-        places = [place for place, _ in panel.ticks]
-        axes.set_xticks(places, [text for _, text in panel.ticks])
-        low, high = axes.get_xlim()
-        axes.set_xlim(min(low, places[0] - 0.2), high)
+        axes.set_xticks([place for place, _ in panel.ticks], [text for _, text in panel.ticks])
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
@@ -93,7 +99,7 @@ def _fill(axes: Any, panel: Panel, look: Look) -> None:
 def _plot(axes: Any, curve: Curve, look: Look) -> None:
     place = curve.colour % len(look.palette.series)
     colour, points = look.palette.series[place], curve.points.dropna(subset="mean")
-    marker = MARKERS[place] if len(points) <= 25 else None
+    marker = MARKERS[(place + curve.colour // len(look.palette.series)) % len(MARKERS)] if len(points) <= 25 else None
     if curve.paper:
         axes.plot(points.index, points["mean"], color=colour, linestyle=(0, (1, 3)), linewidth=1.2, marker=marker or "o", markersize=5.5,
                   markerfacecolor=look.palette.ground, clip_on=False, label=curve.label)  # fmt: skip
@@ -124,7 +130,7 @@ def _legend(figure: Figure, grid: Sequence[Any]) -> None:
 def heat_map(table: pd.DataFrame, look: Look) -> Figure:
     """Classes in the order of arrival downwards, steps to the right; a cell is an accuracy, empty before the class arrives."""
     num_classes, num_steps = table.shape
-    row = 22 if num_classes <= 30 else 13
+    row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
     with rc_context({"font.size": look.font_size if row > 20 else 10, "font.family": "DejaVu Sans", "text.color": look.palette.ink}):
         names = list(table.index.get_level_values("name"))
         left, width, height = 20 + 7.5 * max(map(len, names)), 60 * min(num_steps, 12), row * num_classes
@@ -133,14 +139,15 @@ def heat_map(table: pd.DataFrame, look: Look) -> Figure:
         axes = figure.add_axes((left / size[0], 50 / size[1], width / size[0], height / size[1]))
         picture = axes.imshow(table, cmap=ListedColormap(list(HEAT)), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         axes.set_xticks(range(num_steps), [str(step + 1) for step in table.columns])
-        axes.set_yticks(range(num_classes), names)
+        arrivals = table.index.get_level_values("brought_in")
+        firsts = [place for place in range(num_classes) if not place or arrivals[place] != arrivals[place - 1]]
+        named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
+        axes.set_yticks(named, [names[place] if row > 4 else f"from step {arrivals[place] + 1}" for place in named])
         axes.set_xlabel("after step", color=look.palette.muted)
         axes.tick_params(colors=look.palette.muted, length=0)
         axes.spines[:].set_visible(False)
-        arrivals = table.index.get_level_values("brought_in")
-        for place in range(1, num_classes):
-            if arrivals[place] != arrivals[place - 1]:
-                axes.axhline(place - 0.5, color=look.palette.ground, linewidth=2)
+        for place in firsts[1:]:
+            axes.axhline(place - 0.5, color=look.palette.ground, linewidth=2)
         beside = figure.add_axes(((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1]))
         bar = figure.colorbar(picture, cax=beside, ticks=[0, 0.5, 1], format=lambda value, _: f"{value:.0%}")
         bar.outline.set_visible(False)

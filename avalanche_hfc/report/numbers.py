@@ -74,18 +74,15 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
 
     The best is the latest of equals. Columns brought_in, class, name, best, best_step, last, fall, fall_per_step; steps as in the CSV.
     """
-    last_step = table.columns[-1]
-    rows = []
-    for (brought_in, class_id, name), accuracies in table.iterrows():
-        known = accuracies.dropna()
-        if known.empty or known.index[-1] != last_step:
-            continue
-        best_step = known[known == known.max()].index[-1]
-        fall = known.max() - known.iloc[-1]
-        if fall > 0:
-            rows.append((brought_in, class_id, name, known.max(), best_step, known.iloc[-1], fall, fall / (last_step - best_step)))
-    columns = ["brought_in", "class", "name", "best", "best_step", "last", "fall", "fall_per_step"]
-    return pd.DataFrame(rows, columns=columns).sort_values(["fall_per_step", "fall"], ascending=False, kind="stable", ignore_index=True)
+    steps, values = table.columns.to_numpy(), table.to_numpy()
+    rows = table.index.to_frame(index=False)
+    rows["best"] = table.max(axis=1).to_numpy()
+    rows["best_step"] = steps[::-1][(values == rows["best"].to_numpy()[:, None])[:, ::-1].argmax(axis=1)]
+    rows["last"] = values[:, -1]
+    rows["fall"] = rows["best"] - rows["last"]
+    rows = rows[rows["fall"] > 0]
+    rows = rows.assign(fall_per_step=rows["fall"] / (steps[-1] - rows["best_step"]))
+    return rows.sort_values(["fall_per_step", "fall"], ascending=False, kind="stable", ignore_index=True)
 
 
 def taken_for(runs: Sequence[Run], class_id: int, step: int, most: int = 3) -> list[tuple[str, float]]:

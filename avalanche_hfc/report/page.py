@@ -12,9 +12,9 @@ import pandas as pd
 from avalanche_hfc.report import sections, training
 from avalanche_hfc.report.blocks import Fold, Heat, Plot, Report
 from avalanche_hfc.report.figures import as_png, as_svg, draw, heat_map
-from avalanche_hfc.report.pictures import Look
+from avalanche_hfc.report.pictures import PicturesOfRun
 from avalanche_hfc.report.reading import Group, group_runs, read_runs
-from avalanche_hfc.report.style import FOR_PRINT, NARROW, WIDE, style_rules
+from avalanche_hfc.report.style import FOR_PRINT, NARROW, SERIES, WIDE, style_rules
 from avalanche_hfc.report.words import title
 from avalanche_hfc.runs.rows import replace_file
 
@@ -23,12 +23,13 @@ FIGURES = "figures"
 
 
 def write_report(
-    folders: Iterable[Path | str], out: Path | str, *, paper: pd.DataFrame | Path | str | None = None, pictures: Look | None = None
+    folders: Iterable[Path | str], out: Path | str, *, paper: pd.DataFrame | Path | str | None = None, pictures: PicturesOfRun | None = None
 ) -> list[Path]:
     """report.html, which needs nothing else, and report.md with figures/*.png, in the folder `out`. Gives all paths, these two first.
 
     `folders`: run folders, or folders of them. `paper`: the paper's numbers to set beside, rows as `tables.compare` takes them, or a CSV
-    file of such. `pictures`: the image at a position, as `pictures_of(benchmark)` gives it; without it exemplars are told by position.
+    file of such. `pictures`: for a run, the image at a position: `lambda run: pictures_of(benchmark)`, or `pictures_of_recipe()`;
+    without it exemplars are told by position.
     """
     report = make_report(folders, paper=paper, pictures=pictures)
     html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
@@ -41,7 +42,9 @@ def write_report(
     return list(contents)
 
 
-def make_report(folders: Iterable[Path | str], *, paper: pd.DataFrame | Path | str | None = None, pictures: Look | None = None) -> Report:
+def make_report(
+    folders: Iterable[Path | str], *, paper: pd.DataFrame | Path | str | None = None, pictures: PicturesOfRun | None = None
+) -> Report:
     """What the report says, before it has a form."""
     numbers = _paper_rows(paper)
     runs, waiting = read_runs(folders)
@@ -96,7 +99,8 @@ def as_html(report: Report) -> str:
 
     environment = _environment(autoescape=True)
     style = (TEMPLATES / "report.css").read_text() + style_rules()
-    return environment.get_template("report.html.j2").render(report=report, style=style, plots=plots) + "\n"
+    environment.globals |= {"plots": plots, "num_colours": len(SERIES)}
+    return environment.get_template("report.html.j2").render(report=report, style=style) + "\n"
 
 
 def as_markdown(report: Report) -> str:

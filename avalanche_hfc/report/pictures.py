@@ -3,12 +3,28 @@
 from base64 import b64encode
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from avalanche_hfc.report.reading import Run
+
 Look = Callable[[int], Any]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
+PicturesOfRun = Callable[[Run], Look | None]  # positions follow the order of the classes, which may differ from run to run
+
+
+def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
+    """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch and Avalanche."""
+
+    def find(run: Run) -> Look:
+        from avalanche_hfc.recipes import Recipe
+        from avalanche_hfc.runs.data import build_benchmark
+
+        return pictures_of(build_benchmark(Recipe.from_dict(run.recipe), run.seed, data_root))
+
+    return find
 
 
 def pictures_of(benchmark: Any) -> Look:

@@ -78,8 +78,8 @@ def _result(name: str, own: pd.DataFrame, row: pd.Series | None) -> Cell:
 
 def _in_a_sentence(groups: Sequence[Group], numbers: list[pd.DataFrame]) -> str:
     classes = int(groups[0].runs[0].steps["classes"].max())
-    averaged = all(own.loc["average"].notna()["mean"] for own in numbers)
-    measure, over = ("average", "average over the steps") if averaged else ("last", "last accuracy")
+    alike = len({group.last_step for group in groups}) == 1 and all(own.loc["average"].notna()["mean"] for own in numbers)
+    measure, over = ("average", "average over the steps") if alike else ("last", "last accuracy")
     if len(groups) == 1:
         average, last = (100 * numbers[0].loc[name, "mean"] for name in ("average", "last"))
         said = f"After the last step {number(last)} % of the test images of all {classes} classes are recognised."
@@ -90,34 +90,51 @@ def _in_a_sentence(groups: Sequence[Group], numbers: list[pd.DataFrame]) -> str:
     return f"Highest {over}: {groups[order[0]].label} with {number(best)} %, {ahead}."
 
 
-def _ticks(groups: Sequence[Group]) -> tuple[str, list[tuple[float | int, str]]]:
-    """Steps as ticks, with the classes seen below them where all recipes agree on these."""
-    rows = pd.concat([group.runs[0].steps[["step", "classes"]] for group in groups]).astype(int)
-    pairs = {(step, classes) for step, classes in rows.itertuples(index=False)}
-    seen = dict(sorted(pairs))
-    every = max(1, -(-len(seen) // 12))
-    if len(seen) != len(pairs):
-        return "step", [(step, str(step + 1)) for step in list(seen)[::every]]
-    return "step, and classes seen", [(step, f"{step + 1}\n{classes}") for step, classes in list(seen.items())[::every]]
+class StepAxis:
+    """What a figure of steps has as x: the step, with the classes seen below; the classes where recipes differ in these."""
+
+    def __init__(self, groups: Sequence[Group]):
+        rows = pd.concat([group.runs[0].steps[["step", "classes"]] for group in groups]).astype(int)
+        pairs = {(step, classes) for step, classes in rows.itertuples(index=False)}
+        seen = dict(sorted(pairs))
+        self.by_step = len(seen) == len(pairs)
+        places = list(seen) if self.by_step else sorted({classes for _, classes in pairs})
+        self.span = (places[0], places[-1])
+        self.label = "step, and classes seen" if self.by_step else "classes seen"
+        every = -(-len(places) // 12)
+        shown = [step for place, step in enumerate(places) if not place or (step + 1) % every == 0] if self.by_step else places[::every]
+        self.ticks = [(place, f"{place + 1}\n{seen[place]}" if self.by_step else str(place)) for place in shown]
+
+    def curve(self, group: Group, column: str, scale: int, place: int) -> Curve | None:
+        """Mean and deviation over seeds, those of unfinished runs as far as they go; None where no run has the column."""
+        points = per_step([*group.runs, *group.unfinished], column)[["mean", "std"]] * scale
+        if not self.by_step:
+            points.index = points.index.map(group.runs[0].steps.set_index("step")["classes"])
+        return Curve(group.label, points, place) if len(points) else None
+
+    def panel(self, title: str, curves: Sequence[Curve], top: int | None = None) -> Panel:
+        return Panel(title, curves, self.label, self.ticks, span=self.span, limits=(0, top))
 
 
 def accuracy(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) -> Section:
-    xlabel, ticks = _ticks(groups)
-    curves, rows = [], []
+    axis, curves, rows = StepAxis(groups), [], []
     steps = sorted({int(step) for group in groups for step in group.runs[0].steps["step"]})
     for place, group in enumerate(groups):
-        points = per_step([*group.runs, *group.unfinished], "accuracy")
-        curves.append(Curve(group.label, points[["mean", "std"]] * 100, place))
-        ours = [spread(100 * points["mean"].get(step, np.nan), 100 * points["std"].get(step, np.nan)) for step in steps]
+        points = per_step([*group.runs, *group.unfinished], "accuracy") * 100
+        curves.append(axis.curve(group, "accuracy", 100, place))
+        ours = [spread(points["mean"].get(step, np.nan), points["std"].get(step, np.nan)) for step in steps]
         rows.append([Cell(group.label, colour=place), *map(Cell, ours)])
         printed = {step: beside[place, f"step {step + 1}"]["paper"] for step in steps if (place, f"step {step + 1}") in beside}
         if printed:
-            curves.append(Curve("the paper's", pd.DataFrame({"mean": printed, "std": np.nan}), place, paper=True))
+            seen = group.runs[0].steps.set_index("step")["classes"]
+            at = {step if axis.by_step else int(seen[step]): value for step, value in printed.items()}
+            curves.append(Curve("the paper's", pd.DataFrame({"mean": at, "std": np.nan}), place, paper=True))
             rows.append([Cell(f"{group.label}, paper"), *(Cell(number(printed.get(step, np.nan))) for step in steps)])
     several = any(len(group.runs) + len(group.unfinished) > 1 for group in groups)
-    panel = Panel("Accuracy on all classes seen by then, %", curves, xlabel, ticks, limits=(0, 100))
-    alt = "; ".join(f"{curve.label} from {curve.points['mean'].iloc[0]:.0f} to {curve.points['mean'].iloc[-1]:.0f} %" for curve in curves)
+    shown = [curve for curve in curves if curve is not None]
+    alt = "; ".join(f"{curve.label} from {curve.points['mean'].iloc[0]:.0f} to {curve.points['mean'].iloc[-1]:.0f} %" for curve in shown)
     caption = "A band is ± one standard deviation over seeds." if several else ""
+    panel = axis.panel("Accuracy on all classes seen by then, %", shown, 100)
     plot = Plot("accuracy", f"Accuracy after each step: {alt}.", caption, [panel], height=360)
     head = [("recipe", ""), *((f"step {step + 1}", "") for step in steps)]
     table = Table(head, rows, "Percent of the test images of all classes seen by then.")
@@ -125,17 +142,14 @@ def accuracy(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) 
 
 
 def evenness(groups: Sequence[Group]) -> Section | None:
-    xlabel, ticks = _ticks(groups)
+    axis = StepAxis(groups)
     kinds = {"fh": "Forgetting heterogeneity (FH × 1000)", "forgetting": "Forgetting, percentage points"}
     panels = []
     for column, heading in kinds.items():
-        curves = [
-            Curve(group.label, points[["mean", "std"]] * SCALES[column], place)
-            for place, group in enumerate(groups)
-            if len(points := per_step([*group.runs, *group.unfinished], column))
-        ]
+        found = [axis.curve(group, column, SCALES[column], place) for place, group in enumerate(groups)]
+        curves = [curve for curve in found if curve is not None]
         if curves:
-            panels.append(Panel(heading, curves, xlabel, ticks))
+            panels.append(axis.panel(heading, curves))
     if not panels:
         return None
     ends = [f"{curve.label} {panel.title} {curve.points['mean'].iloc[-1]:.1f}" for panel in panels for curve in panel.curves]

@@ -8,7 +8,7 @@ import pandas as pd
 from avalanche_hfc.report.blocks import Cell, Fold, Pictures, Plot, Section, Table, Text
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import LOSS, activity, loss_terms, over_epochs
-from avalanche_hfc.report.pictures import Look, as_address
+from avalanche_hfc.report.pictures import Look, PicturesOfRun, as_address
 from avalanche_hfc.report.reading import Group, Run, leaves
 from avalanche_hfc.report.words import plain, verdicts
 
@@ -57,30 +57,34 @@ def losses(groups: Sequence[Group]) -> Section | None:
     panels = [_epochs_panel(term.removeprefix(LOSS).replace("_", " "), groups, own) for term, own in columns.items()]
     alt = f"Mean of each loss term over the epochs: {', '.join(panel.title for panel in panels)}."
     caption = "Mean over the samples of an epoch; total is what was minimised. Fine lines: a new step begins."
+    if any("compensation" in term for term in columns):
+        caption += " Compensation is what GFC adds to the criterion: below 0 where its weights are below 1."
     return Section("losses", "Loss terms over the epochs", [Plot("losses", alt, caption, panels, height=230)], "Losses")
 
 
 def _epochs_panel(heading: str, groups: Sequence[Group], columns: dict[int, str], scale: int = 1) -> Panel:
     """Epochs one after the other through all steps; told by steps where these begin at the same epoch for all curves."""
-    curves, spans = [], []
+    curves, steps = [], []
     for place, column in columns.items():
         points = over_epochs(groups[place].runs, column)
+        points.index = points.index + 1
         rows = points.reset_index().groupby("step")["row"]
-        spans.append(tuple(zip(rows.min(), rows.max(), rows.min().index, strict=True)))
+        steps.append(tuple(zip(rows.min(), rows.max(), rows.min().index, strict=True)))
         curves.append(Curve(groups[place].label, points[["mean", "std"]] * scale, place))
-    if len(set(spans)) > 1 or len(spans[0]) > 25:
-        return Panel(heading, curves, "epoch, counted through all steps")
-    every = -(-len(spans[0]) // 10)
-    ticks = [((first + last) / 2, str(step + 1)) for first, last, step in spans[0]][::every]
-    return Panel(heading, curves, "step; a point is an epoch", ticks, starts=[first - 0.5 for first, _, _ in spans[0][1:]])
+    span = (1, max(own[-1][1] for own in steps))
+    if len(set(steps)) > 1 or len(steps[0]) > 25:
+        return Panel(heading, curves, "epoch, counted through all steps", span=span)
+    every = -(-len(steps[0]) // 10)
+    ticks = [((first + last) / 2, str(step + 1)) for first, last, step in steps[0]][::every]
+    return Panel(heading, curves, "step; a point is an epoch", ticks, [first - 0.5 for first, _, _ in steps[0][1:]], span)
 
 
-def exemplars(groups: Sequence[Group], look: Look | None) -> Section | None:
+def exemplars(groups: Sequence[Group], pictures: PicturesOfRun | None) -> Section | None:
     found = [(group, next((run for run in group.runs if run.exemplars is not None), None)) for group in groups]
     with_them = [(group, run) for group, run in found if run is not None]
     if not with_them:
         return None
-    blocks: list = [_kept(run, run.exemplars, look) for _, run in with_them]
+    blocks: list = [_kept(run, run.exemplars, pictures(run) if pictures else None) for _, run in with_them]
     if len(with_them) > 1:
         labelled = enumerate(zip(with_them, blocks, strict=True))
         blocks = [Fold(group.label, [block], colour=groups.index(group), open=place == 0) for place, ((group, _), block) in labelled]

@@ -40,7 +40,7 @@ def page(tmp_path_factory):
     """Two recipes × two seeds of a hundred classes in ten steps, with pictures of exemplars."""
     folder = tmp_path_factory.mktemp("page")
     runs = write_runs(folder / "runs", seeds=(0, 1), names=HUNDRED, num_steps=10)
-    report = make_report(runs, pictures=lambda position: np.full((8, 8, 3), position % 251, dtype=np.uint8))
+    report = make_report(runs, pictures=lambda run: lambda position: np.full((8, 8, 3), position % 251, dtype=np.uint8))
     return as_html(report)
 
 

@@ -241,7 +241,7 @@ def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_pa
     assert look(2599)[0, 0, 1] == 2599 / 5000 and look(2600)[0, 0, 1] == 2600 / 5000
     with pytest.raises(ValueError, match="Position 5200 is not in the benchmark: it has 5200"):
         look(5200)
-    section = make_report([folder], pictures=look).sections[-2]
+    section = make_report([folder], pictures=lambda run: look).sections[-2]
     pictures = section.blocks[0]
     first = pd.read_csv(folder / "exemplars.csv").query("step == 1 and `class` == 0")["position"].head(10)
     assert [what for what, _ in pictures.classes[0][2]] == [f"zero, position {position}" for position in first]
@@ -258,6 +258,23 @@ def test_a_picture_keeps_its_shape_and_goes_from_black_to_white(tmp_path):
     coloured = as_address(Image.new("RGB", (300, 100), (10, 20, 30)))
     (tmp_path / "y.png").write_bytes(base64.b64decode(coloured.split(",")[1]))
     assert Image.open(tmp_path / "y.png").size == (72, 24) and Image.open(tmp_path / "y.png").getpixel((5, 5)) == (10, 20, 30)
+
+
+def test_recipes_of_different_steps_are_compared_by_classes_and_by_the_last_accuracy(tmp_path):
+    long, short = write_run(tmp_path / "long", num_steps=5), write_run(tmp_path / "short", "herding-replay", num_steps=2)
+    report = make_report([long, short])
+    panel = report.sections[1].blocks[0].panels[0]
+    assert [list(curve.points.index) for curve in panel.curves] == [[2, 4, 6, 8, 10], [5, 10]]
+    assert panel.xlabel == "classes seen" and panel.span == (2, 10) and "Highest last accuracy" in report.sections[0].blocks[0].text
+    alike = make_report([long]).sections[1].blocks[0].panels[0]
+    assert alike.ticks == [(0, "1\n2"), (1, "2\n4"), (2, "3\n6"), (3, "4\n8"), (4, "5\n10")] and alike.span == (0, 4)
+
+
+def test_a_loss_below_zero_stays_inside_its_panel():
+    points = pd.DataFrame({"mean": [-0.5, -2.0], "std": np.nan})
+    low, high = draw([Panel("x", [Curve("a", points, 0)])], FOR_PRINT).axes[0].get_ylim()
+    assert low < -2 and high == 0
+    assert draw([Panel("x", [Curve("a", -points, 0)])], FOR_PRINT).axes[0].get_ylim()[0] == 0
 
 
 def test_a_band_is_one_deviation_around_the_mean_and_a_single_seed_has_none():

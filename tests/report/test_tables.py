@@ -113,6 +113,12 @@ def test_the_files_can_be_deleted_and_made_again(tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(paths[0]).drop(columns="mark"), table.drop(columns="mark"), check_dtype=False)
 
 
+def test_without_the_papers_rows_ours_stand_alone():
+    table = compare(ours(), paper().head(0))
+    assert len(table) == 4 and table["paper"].isna().all() and table["gap"].isna().all() and set(table["mark"]) == {""}
+    assert "| hfc | ours, 1 – 3 seeds | 85.0 ± 1.0 | 80.0 |" in markdown(table)
+
+
 def test_a_table_without_a_key_is_refused_by_name():
     with pytest.raises(ValueError, match="ours have no column backbone"):
         compare(ours().drop(columns="backbone"), paper())

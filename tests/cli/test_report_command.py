@@ -1,0 +1,58 @@
+"""`hfc report` as a user types it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from synthetic_runs import write_run
+
+from avalanche_hfc.cli.main import commands, main
+
+
+def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run("runs/hfc/0", num_steps=2)
+    result = CliRunner().invoke(commands, ["report", "runs"], catch_exceptions=False)
+    assert result.exit_code == 0 and result.output.split() == ["Page:", "report/report.html", "Markdown:", "report/report.md"]
+    assert (tmp_path / "report" / "report.html").stat().st_size > 50_000 and (tmp_path / "report" / "figures" / "accuracy.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere: no such folder"),
+        (["empty"], "empty is no run folder"),
+        (["runs", "--paper", "nothing.csv"], "nothing.csv: no such file"),
+        ([], "Missing argument 'FOLDER"),
+    ],
+)
+def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    write_run("runs/hfc/0", num_steps=2)
+    monkeypatch.setattr(sys, "argv", ["hfc", "report", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_pictures_of_exemplars_come_from_the_data_of_the_recipe(tmp_path):
+    import json
+
+    from avalanche_hfc.recipes import recipe
+    from avalanche_hfc.report import pictures_of_recipe
+    from avalanche_hfc.report.reading import read_runs
+    from avalanche_hfc.runs.data import build_benchmark
+
+    folder = write_run(tmp_path, seed=3)
+    chosen = recipe("digits-b0-t5-hfc@demo")
+    held = json.loads((folder / "recipe.json").read_text())
+    (folder / "recipe.json").write_text(json.dumps({**held, "recipe": chosen.as_dict()}))
+    look = pictures_of_recipe()(read_runs([folder])[0][0])
+    first, second = build_benchmark(chosen, 3).train_stream[:2]
+    place = len(first.dataset) + 4
+    assert (look(place) == second.dataset.eval()[4][0].numpy()).all() and (look(4) == first.dataset.eval()[4][0].numpy()).all()
