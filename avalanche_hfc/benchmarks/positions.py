@@ -4,10 +4,10 @@ The tree of subsets, concatenations and transform groups is resolved once. `n` p
 under Avalanche's layers; a *source* is a leaf and the transforms above it. Transforms of one split share their source, exemplars included.
 """
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
+from avalanche_hfc.benchmarks._draws import draws, generators_kept, sample_seeds, seed_generators
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
 
 
@@ -48,7 +49,9 @@ class PositionDataset(Dataset):
     def __init__(self, dataset: Any):
         _check_dataset(dataset)
         self.dataset = dataset
-        with _generators_kept():
+        self._key: tuple[int | str, ...] | None = None
+        self._random: bool | None = None  # whether a transform draws; looked at when first asked
+        with generators_kept():
             self._resolve(dataset)
 
     def _resolve(self, dataset: AvalancheDataset) -> None:
@@ -69,27 +72,44 @@ class PositionDataset(Dataset):
     def __len__(self) -> int:
         return len(self._index)
 
+    def seed_draws(self, *key: int | str) -> None:
+        """From now on what a transform draws for a sample follows from `key` and the sample's position alone.
+
+        Neither the order of the samples nor the number of loader processes matters then, and the global generators are left as they are.
+        Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not covered.
+        """
+        if self._random is None:
+            places = [int(np.flatnonzero(self._source == number)[0]) for number in range(len(self.sources))]
+            self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
+        self._key = key if self._random else None
+
     def __getitem__(self, position):
         """One sample, as the Avalanche data set gives it."""
-        return self.dataset[position]
+        if self._key is None:
+            return self.dataset[position]
+        with generators_kept():
+            seed_generators(sample_seeds(self._key, np.asarray([position]))[0])
+            return self.dataset[position]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
         where = np.asarray(positions, dtype=np.int64)
         if not len(where) or where.min() < 0 or where.max() >= len(self):
             raise IndexError(f"PositionDataset: positions must be one or more in 0..{len(self) - 1}, got {list(positions)}.")
-        index = self._index[where]
-        if len(self.sources) == 1:
-            columns = self.sources[0].read(index)
-        elif self._columns_agree:
-            columns = self._gather(self._source[where], index)
-        else:
-            sources = self.sources
-            samples = [sources[source].one(i) for source, i in zip(self._source[where].tolist(), index.tolist(), strict=True)]
-            columns = _transposed(samples)
+        seeds = None if self._key is None else sample_seeds(self._key, where)
+        with nullcontext() if seeds is None else generators_kept():
+            columns = self._read(self._source[where], self._index[where], seeds)
         for values in self._attributes:
             columns.append(values[torch.from_numpy(where)] if isinstance(values, Tensor) else tuple(values[i] for i in where.tolist()))
         return [column if isinstance(column, Tensor) else default_collate(column) for column in columns]
+
+    def _read(self, source: np.ndarray, index: np.ndarray, seeds: list | None) -> list:
+        if len(self.sources) == 1:
+            return self.sources[0].read(index, seeds)
+        if self._columns_agree:
+            return self._gather(source, index)
+        chosen = zip(source.tolist(), index.tolist(), seeds or repeat(None), strict=False)
+        return _transposed([self.sources[number].one(i, seed) for number, i, seed in chosen])
 
     def _gather(self, source: np.ndarray, index: np.ndarray) -> list:
         """A batch from several sources whose columns are all tensors of one form."""
@@ -110,13 +130,15 @@ class _TensorSource:
         self.transforms = transforms  # what is left to run
         self.one = _SampleSource(leaf, all_transforms).one
 
-    def read(self, index: np.ndarray) -> list:
+    def read(self, index: np.ndarray, seeds: list | None = None) -> list:
         chosen = torch.from_numpy(np.where(index < 0, index + len(self.columns[0]), index))
         batch: list = [column.index_select(0, chosen.to(column.device)) for column in self.columns]  # 2-3 times faster than column[chosen]
         if self.transforms:
             place = self.transforms[0][0]
             values = []
-            for value in batch[place].unbind():
+            for value, seed in zip(batch[place].unbind(), seeds or repeat(None), strict=False):
+                if seed is not None:
+                    seed_generators(seed)
                 for _, transform in self.transforms:
                     value = transform(value)
                 values.append(value)
@@ -134,22 +156,26 @@ class _SampleSource:
         self.transforms = transforms
         self.batched = batched
 
-    def one(self, index: int) -> list:
+    def one(self, index: int, seed: int | None = None) -> list:
+        if seed is not None:
+            seed_generators(seed)
         sample = list(self.leaf[index])
         for place, transform in self.transforms:
             sample[place] = transform(sample[place])
         return sample
 
-    def read(self, index: np.ndarray) -> list:
+    def read(self, index: np.ndarray, seeds: list | None = None) -> list:
         if not self.batched:
-            return _transposed([self.one(i) for i in index.tolist()])
+            return _transposed([self.one(i, seed) for i, seed in zip(index.tolist(), seeds or repeat(None), strict=False)])
         samples = self.leaf.__getitems__(index.tolist())
         if len(samples) != len(index):
             raise ValueError(f"{type(self.leaf).__name__}.__getitems__ gave {len(samples)} samples for {len(index)} indices.")
         if self.transforms:
             samples = [list(sample) for sample in samples]
             transforms = self.transforms
-            for sample in samples:
+            for sample, seed in zip(samples, seeds or repeat(None), strict=False):
+                if seed is not None:
+                    seed_generators(seed)
                 for place, transform in transforms:
                     sample[place] = transform(sample[place])
         return _transposed(samples)
@@ -238,14 +264,3 @@ def _attribute(attribute: Any) -> Tensor | list:
         for position, i in zip(where.tolist(), index.tolist(), strict=True):
             values[position] = leaf[i]
     return torch.tensor(values) if all(type(value) is int for value in values) else values
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (the global one is what leaves draw from)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])

@@ -9,6 +9,7 @@ from typing import Any
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 
+from avalanche_hfc.benchmarks.positions import PositionDataset
 from avalanche_hfc.runs.checkpoint import save_checkpoint
 from avalanche_hfc.runs.progress import Progress
 from avalanche_hfc.runs.run_folder import LOSS, RunRows
@@ -51,19 +52,42 @@ class Recorder(SupervisedPlugin):
     rows: RunRows
     saver: Saver
 
-    def __init__(self, progress: Progress):
+    def __init__(self, progress: Progress, seed: int):
         super().__init__()
-        self.progress = progress
+        self.progress, self.seed = progress, seed
         self.watch = WeightWatch()
         self.step = 0
         self.seconds_before, self.images = 0.0, 0  # of the step: what earlier processes trained; images of all of it
         self._phase: Any = None
+        self._data: Any = None  # of the last loader made
+        self._phase_data: Any = None
         self._start = time.perf_counter()
         self._begin_epoch(0)
 
     def begin(self, strategy: Any, rows: RunRows, saver: Saver) -> None:
         self.rows, self.saver = rows, saver
         self.watch.attach(strategy)
+        if hasattr(strategy, "loader_of"):
+            self._seed_loaders(strategy)
+
+    def _seed_loaders(self, strategy: Any) -> None:
+        """Random transforms draw by (seed, step, phase, epoch, position); by (seed, step, position) in passes that are no epoch.
+
+        For loaders by position; those of other strategies, and of data sets that are not understood, draw as ever.
+        """
+        loader_of = strategy.loader_of
+
+        def seeded(*args: Any, **kwargs: Any) -> Any:
+            loader = loader_of(*args, **kwargs)
+            self._data = loader.dataset
+            self._seed_draws(self._data, "pass", 0)
+            return loader
+
+        strategy.loader_of = seeded
+
+    def _seed_draws(self, data: Any, phase: str, epoch: int) -> None:
+        if isinstance(data, PositionDataset):
+            data.seed_draws(self.seed, self.step, phase, epoch)
 
     def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
         """`seconds` and `images` are those of an interrupted step, up to its checkpoint."""
@@ -87,6 +111,7 @@ class Recorder(SupervisedPlugin):
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         self._begin_epoch(strategy.clock.train_exp_epochs)
+        self._seed_draws(getattr(strategy.dataloader, "dataset", None), "train", self.epoch)
 
     def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
         if self._lr is None:  # after all plugins had their say in it
@@ -108,8 +133,12 @@ class Recorder(SupervisedPlugin):
     # Epochs of other phases
 
     def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
-        self._begin_epoch(strategy.phase_running.epoch)
-        self._count_images(strategy.phase_running)
+        phase = strategy.phase_running
+        self._begin_epoch(phase.epoch)
+        if phase is not self._phase:
+            self._phase_data = self._data
+            self._count_images(phase)
+        self._seed_draws(self._phase_data, phase.name, phase.epoch)
 
     def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
         phase = strategy.phase_running
@@ -117,8 +146,6 @@ class Recorder(SupervisedPlugin):
 
     def _count_images(self, phase: Any) -> None:
         """Plugins are not told of a phase's batches: its loss is."""
-        if phase is self._phase:
-            return
         loss, self._phase = phase.loss, phase
 
         def counted(x: Tensor, targets: Tensor) -> Any:

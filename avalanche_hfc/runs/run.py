@@ -53,7 +53,7 @@ def run(
         place.check(values, seed)  # nobody writes it any more
         if place.finished:
             return
-        recorder = Recorder(progress or Progress())
+        recorder = Recorder(progress or Progress(), seed)
         built = build(recipe, seed, device=device, data_root=data_root, plugins=(recorder,))
         check_room(place, built.strategy)
         changed = place.begin(values, seed, machine(device))

@@ -330,3 +330,11 @@ def test_the_rows_of_two_runs_with_one_seed_are_equal_and_another_seed_gives_oth
     for seed in (0, 1):
         tiny_run(tmp_path / str(seed), seed=seed, checkpoint_seconds=None)
     assert rows_of(tmp_path / "0") == rows_of(finished) != rows_of(tmp_path / "1")
+
+
+@pytest.mark.parametrize("method", ["hfc", "dytox"])
+def test_loader_processes_change_no_row(finished, tmp_path, method):
+    """The transform is random: its draws follow from seed, step, phase, epoch and position."""
+    for num_workers in (0, 1):
+        tiny_run(tmp_path / str(num_workers), method, num_workers=num_workers)
+    assert rows_of(tmp_path / "0") == rows_of(tmp_path / "1")
