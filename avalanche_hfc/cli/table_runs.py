@@ -24,7 +24,7 @@ class Done(NamedTuple):
     """The runs that are finished, and those that failed with the reason."""
 
     finished: list[TableRun]
-    failed: dict[TableRun, str]
+    failed: list[tuple[TableRun, str]]
     overrides: dict[str, Any]
 
 
@@ -39,7 +39,7 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Map
     if options["no_run"] or not missing:
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
-        return Done(there, {}, overrides)
+        return Done(there, [], overrides)
     check_writable(options["out"])
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
@@ -58,8 +58,8 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
             click.echo(f"--{name} has no meaning for {', '.join(others)}.", err=True)
 
 
-def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> dict[TableRun, str]:
-    """The runs that failed; the others go on."""
+def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[TableRun, str]]:
+    """The runs that failed and why; the others go on."""
     quiet_host()
     click.echo("Loading torch and Avalanche …", err=True)
     import torch
@@ -70,7 +70,7 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> dict[TableR
         torch.set_num_threads(1)  # the models are too small for two
     one = train_with_bar if options["jobs"] == 1 else train
     work = partial(one, device=options["device"], data_root=options["data"], num_workers=options["workers"])
-    failed: dict[TableRun, str] = {}
+    failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
     lines = Lines(bar)
     with bar, closing(outcomes(work, runs, jobs=options["jobs"])) as results:
@@ -80,9 +80,8 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> dict[TableR
                 lines.tell(f"{run}: {in_words(row)}")
             else:
                 said = reason(error)
-                new = said not in failed.values()
-                failed[run] = said
-                lines.tell(f"{run} failed: {said}" if new else f"{run} failed as others did", keep=True)
+                lines.tell(f"{run} failed: {said}" if all(said != before for _, before in failed) else "", keep=True)
+                failed.append((run, said))
     return failed
 
 
@@ -93,8 +92,10 @@ class Lines:
         self.bar, self.count, self.start = bar, 0, time.monotonic()
 
     def tell(self, text: str, keep: bool = False) -> None:
-        """`keep`: above the bar, not in the place of what was told before."""
+        """`keep`: above the bar, not in the place of what was told before. Nothing is told of a run that failed as another did."""
         self.count += 1
+        if not text:
+            return
         if self.bar.disable:
             left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
             click.echo(f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True)
@@ -132,7 +133,7 @@ def end(done: Done) -> None:
     """Name what failed. Exit code 1 if something did."""
     if done.failed:
         by_reason: dict[str, list[str]] = {}
-        for run, said in done.failed.items():
+        for run, said in done.failed:
             by_reason.setdefault(said.splitlines()[-1], []).append(str(run))
         for said, names in by_reason.items():
             click.echo(f"Failed: {'; '.join(names)}: {said}", err=True)

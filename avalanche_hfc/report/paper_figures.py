@@ -72,7 +72,9 @@ def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figur
         printed = _printed(line, paper, "fh")
         if {"fh", "average"} <= printed.keys():
             curves.append(_point("the paper's", printed["fh"], printed["average"], line.place, paper=True))
-    figure = draw([Panel("Average accuracy, %", curves, "FH × 1000", limits=(None, None))], FOR_PRINT, height=420)
+    heights = [float(curve.points["mean"].iloc[0]) for curve in curves]
+    limits = (max(min(heights) - 5, 0), min(max(heights) + 5, 100))
+    figure = draw([Panel("Average accuracy, %", curves, "FH × 1000", limits=limits)], FOR_PRINT, height=420)
     for fh, average, wide, high, place in bars:
         colour = PRINT.series[place % len(PRINT.series)]
         figure.axes[0].errorbar(fh, average, yerr=high, xerr=wide, color=colour, linewidth=1, zorder=1)

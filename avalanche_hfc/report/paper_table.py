@@ -29,6 +29,7 @@ TITLES = {
 WITH_MEAN = ("cifar100", "imagenet100", "imagenet1000", "plug-and-play", "per-class-20")  # over T
 LED_BY_MEAN = ("cifar100", "imagenet100", "imagenet1000", "per-class-20")
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
+BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
 JOINT = ("joint", "avalanche-joint")
 Row = dict[str, Any]
 
@@ -121,7 +122,7 @@ def printed_of(table: str, scale: str, cells: Iterable[TableCell], paper: pd.Dat
     return own[pd.Series(kept, index=own.index, dtype=bool)]
 
 
-def _key(row: Mapping[str, Any]) -> tuple:
+def _key(row: Mapping[str, Any] | pd.Series) -> tuple:
     """Row, losses, backbone, data set, then numbers; an absent one is None."""
     return tuple(None if pd.isna(row[key]) else row[key] for key in KEYS[:-1])
 
@@ -139,10 +140,9 @@ def read_paper(path: Path) -> pd.DataFrame:
 
 def paper_of(path: Path | None = None) -> pd.DataFrame | None:
     """The numbers of this file; without one, of experiments/paper.csv beside the package, which only its repository has."""
-    beside = Path(__file__).parents[2] / "experiments" / "paper.csv"
-    if path is None and not beside.is_file():
+    if path is None and not BESIDE.is_file():
         return None
-    return read_paper(path or beside)
+    return read_paper(path or BESIDE)
 
 
 def title_of(table: str, scale: str, overrides: Mapping[str, Any], *, paper: bool) -> str:
