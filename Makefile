@@ -7,7 +7,7 @@ JOBS ?= 2
 
 .PHONY: help demo test lint types pytest bench mutate faults clean
 help:
-	@echo "make demo    split digits, four methods, one seed: table, CSV files, curves in demo/"
+	@echo "make demo    split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make test    lint, types, architecture and tests"
 	@echo "make bench   speed as ratios, written to experiments/results/bench.csv"
 	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test"
