@@ -1,5 +1,6 @@
 """python tests/faults/many_kills.py [KILLS]: runs killed at random moments, twenty times each, compared with unbroken ones."""
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -31,6 +32,7 @@ def main():
     for method in METHODS:
         folder = Path(tempfile.mkdtemp(prefix=f"kills-{method}-"))
         runs = compare(method, kills, folder)
+        shutil.rmtree(folder)
         sys.stdout.write(f"{method}: {kills} kills in {runs} runs; rows and weights equal those of an unbroken run\n")
         sys.stdout.flush()
 
