@@ -6,6 +6,7 @@ from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.facts import HFC_FORMS, command, cost, expectation, other_forms, text_of
 from avalanche_hfc.recipes.listing import tables_of
+from avalanche_hfc.runs.quiet import quiet_host
 
 
 @click.command(context_settings=TAKES_OVERRIDES)
@@ -16,6 +17,7 @@ def show(context: click.Context, name: str) -> None:
 
     Values can be changed: hfc show cifar100-b0-t10-hfc@small --epochs 3 --method.relation-weight 0.5
     """
+    quiet_host()  # a method of the user's own loads the host
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo(chosen.name)
     facts = {"command": command(chosen), "cost": cost(chosen), "expect": expectation(chosen), "tables": ", ".join(tables_of(name))}

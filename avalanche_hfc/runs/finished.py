@@ -25,7 +25,8 @@ class FinishedRun:
         self.note: dict[str, Any] = note
         self.recipe = Recipe.from_dict(note["recipe"])
         if "finished" not in note:
-            raise ValueError(f"{path} is not finished. `{command(self.recipe)}` goes on with it.")
+            way = "The same `hfc learn`" if "learn" in self.recipe.own else f"`{command(self.recipe)}`"
+            raise ValueError(f"{path} is not finished. {way} goes on with it.")
         if not (self.folder.checkpoints / "last").is_dir():
             raise ValueError(f"{path} holds no weights: {self.recipe.method.name} keeps no checkpoints.")
         with self.folder.csv("classes").open(newline="") as file:

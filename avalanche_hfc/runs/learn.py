@@ -58,7 +58,7 @@ def learn(
     RunFolder(folder).check(recipe.as_dict(), seed)
     root = data_root_of(recipe, data_root)
     if not (folder / "recipe.json").exists():
-        check_teachable(finished, seed, root, recipe)
+        check_data(finished, seed, root, recipe)
         copy_run(finished, folder, recipe)
     run(recipe, seed, folder, build=build_longer, device=device, data_root=root, progress=progress)
     return folder
@@ -99,12 +99,9 @@ def build_longer(
     return Built(benchmark, build_strategy(recipe, build_model(recipe), device=device, plugins=plugins))
 
 
-def check_teachable(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:
-    """Raise, before anything is written, where there is no next step or the data of the steps before is not the same."""
-    built = build_longer(recipe, seed, data_root=root)
-    if getattr(built.strategy, "trains_on_stream", False):
-        raise ValueError(f"{finished.folder.path}: {recipe.method.name} trains on all classes at once: it has no next step.")
-    names = dict(enumerate(built.benchmark.class_names))
+def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:
+    """Raise, before anything is written, where the data of the steps before is not the same."""
+    names = dict(enumerate(longer_benchmark(recipe, seed, root, folders_of(recipe)).class_names))
     other = [name for class_id, name in finished.class_names.items() if names.get(class_id) != name]
     if other:
         raise ValueError(f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} at the same place.")

@@ -5,16 +5,21 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from own_runs import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
-from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.runs.data import build_benchmark
+from avalanche_hfc.runs.finished import FinishedRun
 from avalanche_hfc.runs.learn import accuracies, build_longer
 from avalanche_hfc.runs.predict import predict
 from avalanche_hfc.runs.run import run
 from avalanche_hfc.runs.run_folder import TIMES
+from avalanche_hfc.runs.sources import longer_benchmark
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -75,7 +80,19 @@ def test_probabilities_of_all_classes_sum_to_one_and_fall(place, finished):
     (found,) = predict(finished, [place / "images" / "ant" / "0.png"], top=99)
     values = [probability for _, probability in found.head]
     assert sorted(name for name, _ in found.head) == OLD and sum(values) == pytest.approx(1, abs=1e-5)
-    assert values == sorted(values, reverse=True) and all(-1 <= cosine <= 1.0001 for _, cosine in found.nearest)
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_number_of_a_nearest_mean_is_the_cosine_of_feature_and_mean(place, finished):
+    path = place / "images" / "bee" / "0.png"
+    (found,) = predict(finished, [path], top=4)
+    strategy = FinishedRun(finished).strategy()
+    strategy.model.eval()
+    image = torch.from_numpy(np.array(Image.open(path)) / 255).permute(2, 0, 1).float() * 2 - 1
+    feature = strategy.model.embed(image[None])[0].detach().double()
+    for name, cosine in found.nearest:
+        mean = strategy.class_means()[OLD.index(name)].double()
+        assert cosine == pytest.approx(float(feature @ mean / feature.norm() / mean.norm()), abs=1e-5)
 
 
 def test_an_image_of_another_size_is_resized(finished, tmp_path):
@@ -184,3 +201,33 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_written(place, fin
 def test_the_longer_run_stands_beside_the_run_if_nothing_is_said(place, copied):
     said = hfc("learn", copied, place / "new", "--epochs", "1")
     assert f"Rows: {copied.with_name('run+new')}" in said and (copied.with_name("run+new") / "steps.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("digits-b0-t5-hfc@demo", (1, 8, 8)), ("npz-t2@demo", (3, 32, 32)), ("npz-t2@paper", (3, 40, 40))]
+)
+def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, name, shape):
+    """Tensors, grey or coloured, with and without augmentation."""
+    arrays = {f"x_{part}": np.full((8, 40, 40, 3), 9, dtype=np.uint8) for part in ("train", "test")}
+    np.savez(tmp_path / "own.npz", **arrays, **{f"y_{part}": np.arange(8) % 4 for part in ("train", "test")})
+    own = override(recipe(name), {"image_size": str(shape[-1])})
+    root = None if name.startswith("digits") else tmp_path / "own.npz"
+    benchmark = longer_benchmark(own, 0, root, [str(place / "new")])
+    old = len(benchmark.class_names) - 2
+    assert benchmark.class_names[old:] == tuple(NEW)
+    last = list(benchmark.train_stream)[-1]
+    assert set(last.classes_in_this_experience) == {old, old + 1} and len(last.dataset) == 10
+    for experience in benchmark.train_stream:
+        image, label, *_ = experience.dataset[0]
+        assert image.shape == shape and image.dtype == torch.float32 and label in experience.classes_in_this_experience
+    short = build_benchmark(own, 0, root)
+    for before, after in zip(short.train_stream, benchmark.train_stream, strict=False):
+        assert list(before.dataset.targets) == list(after.dataset.targets)
+
+
+def test_a_strategy_of_avalanche_leaves_nothing_to_go_on_with(place, tmp_path):
+    hfc("run", "folder-t2-avalanche-naive@demo", "--data", place / "images", "--out", tmp_path, "--image-size", "16", "--epochs", "1")
+    folder = tmp_path / "folder-b0-t2-avalanche-naive@demo" / "0"
+    with pytest.raises(ValueError, match="holds no weights: avalanche-naive keeps no checkpoints"):
+        hfc("learn", folder, place / "new")
+    assert [path.name for path in folder.parent.iterdir()] == ["0"]

@@ -1,0 +1,116 @@
+"""`hfc plan`: what a run will cost, before it starts."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from own_runs import COLOURS, TINY, content, hfc, make_folder
+
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.runs import plan as plan_module
+from avalanche_hfc.runs.build import build_model, build_strategy
+from avalanche_hfc.runs.data import build_benchmark
+from avalanche_hfc.runs.plan import CHECKPOINTS, Stopwatch, checkpoint_bytes, plan, real_data, shortened_recipe, some
+
+DIGITS = recipe("digits-b50-t5-hfc@demo")
+
+
+@pytest.fixture
+def even(monkeypatch):
+    """100 training images a second in the first step, 50 later, 1000 in evaluation."""
+    monkeypatch.setattr(Stopwatch, "rate", lambda self, step: 50.0 if step else 100.0)
+    monkeypatch.setattr(plan_module, "evaluation_rate", lambda strategy, benchmark: 1000.0)
+
+
+def test_the_time_is_that_of_all_images_of_all_steps_epochs_and_passes(even):
+    own = override(DIGITS, {"epochs": "3", "first_epochs": "4", "mem_size": "30"})
+    found = plan(own, seed=1, batches=1)
+    benchmark = build_benchmark(own, 1)
+    training, passes, seen_train, seen_test = [], 0, 0, 0
+    for step, experience in enumerate(benchmark.train_stream):
+        new = len(experience.dataset)
+        training.append((new + min(30, seen_train)) * (3 if step else 4) / (50 if step else 100))
+        seen_train += new
+        seen_test += len(benchmark.test_stream[step].dataset)
+        passes += new + seen_test
+    assert found.training == pytest.approx(training) and len(training) == 6
+    assert found.evaluation == pytest.approx(passes / 1000)
+    assert found.seconds == pytest.approx(sum(training) + passes / 1000)
+
+
+def test_images_of_every_step_are_counted_as_the_benchmark_deals_them_out():
+    own = override(DIGITS, {"num_steps": "1"})
+    benchmark = build_benchmark(own, 3)
+    source, sizes = real_data(own, 3, None)
+    assert sizes.steps == tuple((5, len(experience.dataset)) for experience in benchmark.train_stream)
+    assert sizes.tests == tuple(len(experience.dataset) for experience in benchmark.test_stream) and len(source.class_names) == 10
+
+
+def test_the_first_batch_of_a_step_warms_up_and_is_left_out():
+    watch = Stopwatch()
+    watch.steps = {0: [(9.0, 8), (1.0, 8), (3.0, 4)], 1: [(2.0, 8)]}
+    assert watch.rate(0) == pytest.approx(12 / 4) and watch.rate(1) == pytest.approx(4)
+
+
+def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(monkeypatch):
+    watches = []
+    monkeypatch.setattr(plan_module, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[0])
+    found = plan(override(DIGITS, {"batch_size": "4"}), batches=2)
+    sizes = {step: [images for _, images in timed] for step, timed in watches[0].steps.items()}
+    assert sizes[0] == [4, 4] and sizes[1][:2] == [4, 4] and set(sizes) == {0, 1}  # exemplars of the first step join the second
+    assert min(found.rates) > 0 and found.memory > 1e8
+
+
+def test_a_checkpoint_is_counted_byte_for_byte_and_three_may_stand_on_the_disk(even):
+    own = shortened_recipe(DIGITS)
+    strategy = build_strategy(own, build_model(own))
+    kept = io.BytesIO()
+    torch.save(strategy.state_dict(), kept)
+    assert checkpoint_bytes(strategy) == pytest.approx(len(kept.getvalue()), rel=0.01)
+    found = plan(DIGITS, batches=1)
+    assert found.disk == CHECKPOINTS * found.checkpoint + found.rows and found.checkpoint > 3 * len(kept.getvalue())  # moments, teacher
+    assert plan(recipe("digits-b0-t5-avalanche-naive@demo"), batches=1).checkpoint == 0
+
+
+def test_the_disk_told_is_about_what_a_run_takes(tmp_path):
+    images = make_folder(tmp_path / "images", list(COLOURS)[:4])
+    hfc("run", "folder-t2@demo", "--data", images, "--out", tmp_path / "runs", *TINY)
+    files = content(tmp_path / "runs" / "folder-b0-t2-hfc@demo" / "0")
+    options = dict(zip([word.removeprefix("--") for word in TINY[::2]], TINY[1::2], strict=True))
+    found = plan(override(recipe("folder-t2@demo"), options), data_root=images, batches=1)
+    assert found.checkpoint == pytest.approx(len(files["checkpoint/last/state.pt"]), rel=0.05)
+    rows = sum(len(text) for name, text in files.items() if name.endswith(".csv"))
+    assert rows / 2 < found.rows < 2 * rows + 1000
+
+
+def test_few_images_are_taken_again_and_many_are_taken_from_all_over():
+    source, _ = real_data(DIGITS, 0, None)
+    few = some(plan_module.TensorImages(source.train.images[:3], np.zeros(3, dtype=int)), 10)
+    assert torch.equal(few.images, source.train.images[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]) and few.targets == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    many = some(source.train, 20)
+    step = len(source.train) // 20
+    assert torch.equal(many.images, source.train.images[: 20 * step : step])
+
+
+@pytest.mark.parametrize("name", ["digits-b0-t5-foster@demo", "digits-b0-t1-joint@demo", "digits-b0-t5-bic@demo"])
+def test_methods_with_phases_and_on_the_whole_stream_are_planned_too(name, even):
+    found = plan(recipe(name), batches=1)
+    assert len(found.training) == recipe(name).data.total_steps and found.seconds > 0
+
+
+def test_the_command_tells_time_memory_and_disk_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = hfc("plan", "cifar100-b0-t10-hfc@small", "--synthetic", "--batches", "1", "--batch-size", "8", "--embed-dim", "32")
+    assert said.startswith("cifar100-b0-t10-hfc@small on cpu, from random images")
+    assert {line.split()[0] for line in said.splitlines()} >= {"time", "memory", "disk"} and "three checkpoints" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_is_told_with_the_way_out(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"looked for .*cifar-100-python.*--synthetic"):
+        hfc("plan", "cifar100-b0-t10-hfc@paper", "--data", tmp_path)
+    with pytest.raises(ValueError, match="how many images your data has is not known"):
+        hfc("plan", "folder", "--synthetic")
+    with pytest.raises(ValueError, match="name the folder of images with --data"):
+        hfc("plan", "folder")
