@@ -13,7 +13,7 @@ from avalanche_hfc.recipes.tables import FURTHER, PAPER, SPECS
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
 IMAGES = {"cifar100": 500, "imagenet100": 1281, "imagenet1000": 1281, "digits": 144}  # of a class, in training
 IMAGES_SMALL = 250  # of a class in the packed file
-# Images trained on in a second, teacher included. At scale paper a guess for one data-centre GPU; else measured on a core of a busy machine.
+# Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU; else measured on a core of a busy machine.
 RATES = {
     "paper": {"tsavit": 250, "vit": 250, "dytox": 200, "convit": 2500, "resnet32": 5000, "resnet18": 1200},
     "small": {"tsavit": 300, "vit": 300, "dytox": 200, "convit": 150, "resnet32": 200, "resnet18": 75},

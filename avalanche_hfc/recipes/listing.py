@@ -48,8 +48,8 @@ def braced(entries: list[TableCell]) -> list[str]:
     for key, rows in steps.items():
         spec = Spec(*key)
         same: dict[tuple[int, ...], list[str]] = {}
-        for row, numbers in rows.items():
-            same.setdefault(tuple(numbers), []).append(row)
+        for row, own in rows.items():
+            same.setdefault(tuple(own), []).append(row)
         for numbers, names in same.items():
             memory = "" if spec.per_class is None else f"-m{spec.per_class}"
             protocol = f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{braces([str(number) for number in numbers])}{memory}"
