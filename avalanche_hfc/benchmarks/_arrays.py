@@ -42,7 +42,7 @@ def read_cifar100(root: Path | str | None, *, download: bool) -> Source:
 
 def _missing_cifar100(folder: Path) -> Exception:
     files = [folder / TorchvisionCIFAR100.base_folder / name for name in ("train", "test", "meta")]
-    get = f"Pass download=True; it fetches {TorchvisionCIFAR100.url}, or unpacks {TorchvisionCIFAR100.filename} if that is in {folder}."
+    get = f"split_cifar100(download=True) fetches {TorchvisionCIFAR100.url}, or unpacks {TorchvisionCIFAR100.filename} if that is in {folder}."
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         return FileNotFoundError(f"CIFAR-100 is not on disk: looked for {', '.join(missing)}. {get}")

@@ -24,8 +24,8 @@ def diff(first: Path, second: Path) -> None:
         click.echo(f"setting  {name}: {one}, {other}")
     for parting in result.partings:
         click.echo(f"{parting.file:<9}{parting.place}")
-        for name, one, other in parting.columns[:SHOWN]:
-            click.echo(f"         {name}" + ("" if one is None and other is None else f": {one}, {other}"))
+        for column, before, after in parting.columns[:SHOWN]:
+            click.echo(f"         {column}" + ("" if before is None and after is None else f": {before}, {after}"))
         if len(parting.columns) > SHOWN:
             click.echo(f"         … and {len(parting.columns) - SHOWN} more columns")
     click.echo(f"The runs {'agree in all' if result.same else 'part after'} {result.num_alike} rows.")
