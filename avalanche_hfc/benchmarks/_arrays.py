@@ -42,7 +42,8 @@ def read_cifar100(root: Path | str | None, *, download: bool) -> Source:
 
 def _missing_cifar100(folder: Path) -> Exception:
     files = [folder / TorchvisionCIFAR100.base_folder / name for name in ("train", "test", "meta")]
-    get = f"split_cifar100(download=True) fetches {TorchvisionCIFAR100.url}, or unpacks {TorchvisionCIFAR100.filename} if that is in {folder}."
+    archive = TorchvisionCIFAR100.filename
+    get = f"split_cifar100(download=True) fetches {TorchvisionCIFAR100.url}, or unpacks {archive} if that is in {folder}."
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         return FileNotFoundError(f"CIFAR-100 is not on disk: looked for {', '.join(missing)}. {get}")
