@@ -2,12 +2,14 @@
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from avalanche_hfc.runs.run_folder import settings
 
 NEEDED = {
     "steps": ("step", "classes", "accuracy"),
@@ -60,10 +62,11 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
     """The runs of these folders, and the folders of runs that have no finished step yet. A folder of run folders stands for all in it."""
     runs, waiting = [], []
     for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
-        found = list(_read(path))
-        runs.extend(found)
-        if not found:
+        run = _read(path)
+        if run is None:
             waiting.append(path)
+        else:
+            runs.append(run)
     if not runs:
         raise ValueError(f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to report yet.")
     return runs, waiting
@@ -73,7 +76,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Runs of equal recipes together, in the order met. A seed that stands twice is refused."""
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(json.dumps(_settings(run.recipe), sort_keys=True), []).append(run)
+        found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
     for own in found.values():
         seeds: dict[int, Run] = {}
         for run in own:
@@ -89,26 +92,13 @@ def _group(label: str, runs: list[Run]) -> Group:
     return Group(label, [run for run in runs if run.last_step == last], [run for run in runs if run.last_step < last])
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of every value of a recipe, its sources apart."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and name != "sources":
-            yield from leaves(value, f"{prefix}{name}.")
-        elif name != "sources":
-            yield f"{prefix}{name}", value
-
-
-def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(leaves(recipe))
-
-
 def _labels(recipes: list[Mapping[str, Any]]) -> list[str]:
     """The recipes' names without what all of them share; where one stands twice, with the values that differ."""
     shared = shared_name([str(recipe["name"]) for recipe in recipes])
     labels = []
     for recipe in recipes:
-        own, name = _settings(recipe), str(recipe["name"])
-        twins = [_settings(other) for other in recipes if other["name"] == recipe["name"]]
+        own, name = settings(recipe), str(recipe["name"])
+        twins = [settings(other) for other in recipes if other["name"] == recipe["name"]]
         differing = [leaf for leaf in own if any(other.get(leaf) != own[leaf] for other in twins) and not leaf.startswith("overrides")]
         short = name[len(shared[0]) : len(name) - len(shared[1])]
         labels.append(f"{short} ({', '.join(f'{leaf} {own[leaf]}' for leaf in differing)})" if differing else short)
@@ -133,7 +123,7 @@ def _run_folders(folder: Path) -> list[Path]:
         raise FileNotFoundError(f"{folder}: no such folder.")
     if (folder / "recipe.json").is_file():
         return [folder]
-    inside = sorted((note.parent for depth in ("*", "*/*") for note in folder.glob(f"{depth}/recipe.json")), key=_by_seed)
+    inside = sorted((note.parent for depth in ("*", "*/*", "*/*/*") for note in folder.glob(f"{depth}/recipe.json")), key=_by_seed)
     if not inside:
         raise ValueError(f"{folder} is no run folder: it has no recipe.json, and no folder in it has one.")
     return inside
@@ -144,33 +134,27 @@ def _by_seed(path: Path) -> tuple[str, int, str]:
     return (str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name)
 
 
-def _read(path: Path) -> Iterator[Run]:
-    """The run of a folder, none without a finished step; one per method and seed where the rows name them, as the demonstration's do."""
+def _read(path: Path) -> Run | None:
+    """The run of a folder; None without a finished step."""
     note = path / "recipe.json"
     try:
         held = json.loads(note.read_text())
         recipe, versions = dict(held["recipe"]), dict(held.get("versions", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no run folder: {note.name} does not hold a recipe ({type(error).__name__}: {error}).") from error
-    if not (path / "steps.csv").is_file():
-        return
     files = {name: _rows(path / f"{name}.csv", columns) for name, columns in NEEDED.items()}
     steps = files.pop("steps")
-    common: dict[str, Any] = {"path": path, "versions": versions, "machine": str(held.get("machine", ""))}
     if steps is None:
-        return
+        return None
     if "method" in steps:
-        for (method, seed), own in steps.groupby(["method", "seed"], sort=False):
-            named = {"name": f"{path.name}-{method}", **recipe, "method": {"name": method}}
-            yield Run(recipe=named, seed=int(seed), finished=True, steps=own.reset_index(drop=True), **common)
-    else:
-        common |= {
-            **files,
-            "recipe": {"name": path.parent.name, **recipe},
-            "seed": int(held.get("seed", 0)),
-            "finished": "finished" in held,
-        }
-        yield Run(steps=steps, **common)
+        raise ValueError(f"{path} holds the rows of several runs, not one run: its steps.csv has a column method.")
+    told: dict[str, Any] = {
+        "path": path,
+        "recipe": {"name": path.parent.name, **recipe},
+        "versions": versions,
+        "machine": str(held.get("machine", "")),
+    }
+    return Run(steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files))
 
 
 def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:

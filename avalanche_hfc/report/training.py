@@ -9,8 +9,9 @@ from avalanche_hfc.report.blocks import Cell, Fold, Pictures, Plot, Section, Tab
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import LOSS, activity, loss_terms, over_epochs
 from avalanche_hfc.report.pictures import Look, PicturesOfRun, as_address
-from avalanche_hfc.report.reading import Group, Run, leaves
+from avalanche_hfc.report.reading import Group, Run
 from avalanche_hfc.report.words import plain, verdicts
+from avalanche_hfc.runs.run_folder import settings
 
 PANELS = {
     "spread": ("Spread of the GFC weights", 1),
@@ -128,17 +129,17 @@ def _kept(run: Run, rows: pd.DataFrame, look: Look | None) -> Pictures | Table:
 
 
 def recipe(groups: Sequence[Group]) -> Section:
-    settings = [dict(leaves(group.recipe)) for group in groups]
-    names = list(dict.fromkeys(name for own in settings for name in own if name != "name"))
+    values = [settings(group.recipe) for group in groups]
+    names = list(dict.fromkeys(name for own in values for name in own if name != "name"))
     sources: dict[str, str] = {}
     for group in groups:
         sources = {**dict(group.recipe.get("sources") or {}), **sources}
-    differing = {name for name in names if len({plain(own[name]) if name in own else None for own in settings}) > 1}
+    differing = {name for name in names if len({plain(own[name]) if name in own else None for own in values}) > 1}
 
     def lines(chosen: list[str]) -> Table:
         source = [("source", "")] if any(name in sources for name in chosen) else []
         rows = [
-            [Cell(name, strong=name in differing), *(Cell(plain(own[name]) if name in own else "–") for own in settings),
+            [Cell(name, strong=name in differing), *(Cell(plain(own[name]) if name in own else "–") for own in values),
              *([Cell(str(sources.get(name, "")))] if source else [])]
             for name in chosen
         ]  # fmt: skip

@@ -218,13 +218,19 @@ def test_many_recipes_stand_below_each_other_with_the_definitions_apart(tmp_path
     assert [cell.text for cell in meanings.rows[0]] == ["average %", "mean over all steps of the accuracy on the classes seen by then"]
 
 
-@pytest.mark.parametrize(("num_classes", "lengths"), [(10, [10]), (34, [34]), (100, [34, 34, 32]), (1000, [34] * 29 + [14])])
+@pytest.mark.parametrize(("num_classes", "lengths"), [(10, [10]), (34, [34]), (35, [18, 17]), (100, [34, 34, 32])])
 def test_a_map_of_many_classes_stands_in_parts_of_equal_length(num_classes, lengths):
     index = pd.MultiIndex.from_tuples([(0, own, str(own)) for own in range(num_classes)], names=["brought_in", "class", "name"])
     heat = Heat("x", "", "", pd.DataFrame(np.linspace(0, 1, num_classes)[:, None].repeat(2, 1), index=index))
     assert [len(part) for part in heat.parts] == lengths and heat.numbered
     assert heat.parts[0][0]["cells"][0] == (0, 0) and heat.parts[-1][-1]["cells"][1] == (len(HEAT) - 1, 100)
     assert not Heat("x", "", "", pd.DataFrame(np.ones((1, 51)))).numbered
+
+
+def test_the_colours_of_the_map_divide_the_accuracies_evenly():
+    num = len(HEAT)
+    values = (0.0, 0.999 / num, 1.001 / num, 0.5, (num - 0.999) / num, 1.0)
+    assert [heat_colour(value) for value in values] == [0, 0, 1, num // 2, num - 1, num - 1]
 
 
 def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_path):
@@ -243,7 +249,10 @@ def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_pa
         look(5200)
     section = make_report([folder], pictures=lambda run: look).sections[-2]
     pictures = section.blocks[0]
-    first = pd.read_csv(folder / "exemplars.csv").query("step == 1 and `class` == 0")["position"].head(10)
+    kept = pd.read_csv(folder / "exemplars.csv").query("step == 1")
+    first = kept.query("`class` == 0")["position"]
+    assert pictures.classes[0][1] == len(first) == 20 and pictures.caption.startswith("After step 2, seed 0: 200 exemplars of 10 classes; 8 of")
+    first = first.head(10)
     assert [what for what, _ in pictures.classes[0][2]] == [f"zero, position {position}" for position in first]
     assert pictures.classes[0][2][0][1].startswith("data:image/png;base64,")
 

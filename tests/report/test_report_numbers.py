@@ -140,6 +140,9 @@ def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
     runs, waiting = read_runs([tmp_path])
     assert [own.seed for own in runs] == [0, 9, 10] and waiting == []
     assert [own.seed for own in read_runs([tmp_path / "hfc", tmp_path / "hfc" / "9"])[0]] == [0, 9, 10]
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "hfc").rename(tmp_path / "demo" / "runs")
+    assert len(read_runs([tmp_path])[0]) == 3
 
 
 def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
@@ -152,6 +155,9 @@ def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"empty is no run folder: recipe\.json does not hold a recipe"):
         read_runs([tmp_path / "empty"])
     bad = write_run(tmp_path / "bad", num_steps=2)
+    (bad / "steps.csv").write_text("method,step,classes,accuracy\nhfc,0,2,1\n")
+    with pytest.raises(ValueError, match="bad holds the rows of several runs, not one run"):
+        read_runs([bad])
     (bad / "steps.csv").write_text("step,loss\n0,1\n")
     with pytest.raises(ValueError, match=r"steps\.csv has no column classes, accuracy"):
         read_runs([bad])
