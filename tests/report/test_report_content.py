@@ -251,7 +251,8 @@ def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_pa
     pictures = section.blocks[0]
     kept = pd.read_csv(folder / "exemplars.csv").query("step == 1")
     first = kept.query("`class` == 0")["position"]
-    assert pictures.classes[0][1] == len(first) == 20 and pictures.caption.startswith("After step 2, seed 0: 200 exemplars of 10 classes; 8 of")
+    assert pictures.classes[0][1] == len(first) == 20
+    assert pictures.caption.startswith("After step 2, seed 0: 200 exemplars of 10 classes; 8 of")
     first = first.head(10)
     assert [what for what, _ in pictures.classes[0][2]] == [f"zero, position {position}" for position in first]
     assert pictures.classes[0][2][0][1].startswith("data:image/png;base64,")
