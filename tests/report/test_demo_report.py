@@ -46,8 +46,8 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
     for seed, accuracy in ((10, 0.5), (2, 0.25)):
         run = tmp_path / "runs" / "digits-b0-t5-hfc@demo" / str(seed)
         run.mkdir(parents=True)
-        columns = dict(step=[0], classes=[2], images=[9], accuracy=[accuracy], average=[accuracy], forgetting=[None], fh=[0.1], seconds=[1.0])
-        pd.DataFrame(columns | dict(accuracy_nme=[None])).to_csv(run / "steps.csv", index=False)
+        row = dict(step=0, classes=2, images=9, accuracy=accuracy, average=accuracy, forgetting=None, fh=0.1, seconds=1.0)
+        pd.DataFrame([row | dict(accuracy_nme=None)]).to_csv(run / "steps.csv", index=False)
     rows = gathered(tmp_path)
     assert tuple(rows) == RUN_COLUMNS
     assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [["hfc", 2, 0.25], ["hfc", 10, 0.5]]
