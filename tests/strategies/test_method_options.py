@@ -88,7 +88,7 @@ def test_a_head_of_the_right_kind_is_taken_as_it_is():
         (dict(plugins=[GFCPlugin()]), "takes no GFCPlugin.*losses='gfc', 'grd' or 'hfc'"),
         (dict(plugins=[GRDPlugin()]), "takes no GRDPlugin"),
     ],
-    ids=str,
+    ids=["losses", "gradient", "gradient-alone", "criterion", "gfc", "grd"],
 )
 def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_loss_plugins(name, options, message):
     with pytest.raises(ValueError, match=message):
