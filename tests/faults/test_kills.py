@@ -89,12 +89,17 @@ def saved_in_child(folder, state, last):
     """Save in a child that is killed at its `last`-th system call. Whether it was."""
     child = os.fork()
     if not child:
-        counted = Counted(last)
-        for name in ("write", "fsync", "replace", "mkdir", "unlink", "rmdir"):
-            counted.patch(name)
-        save_checkpoint(folder, state, {"step": 3})
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        try:
+            counted = Counted(last)
+            for name in ("write", "fsync", "replace", "mkdir", "unlink", "rmdir"):
+                counted.patch(name)
+            save_checkpoint(folder, state, {"step": 3})
+            os._exit(0)
+        finally:
+            os._exit(1)  # never back into pytest
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "saving failed in the child"
+    return os.WIFSIGNALED(status)
 
 
 @pytest.mark.parametrize("num_before", [0, 2])

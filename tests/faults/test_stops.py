@@ -247,3 +247,15 @@ def test_a_pickle_in_the_place_of_a_state_is_not_run(tmp_path, recwarn):
     (last / "note.json").write_text(json.dumps(note))
     assert load_checkpoint(tmp_path / "checkpoint", lambda note: None) is None
     assert "more than tensors and plain data" in str(recwarn[0].message) and not (tmp_path / "harm").exists()
+
+
+def test_a_damaged_checkpoint_never_becomes_the_previous_one(tmp_path):
+    for step in range(2):
+        save_checkpoint(tmp_path, {"weights": torch.zeros(9)}, {"step": step})
+    flip(tmp_path / "last")
+    with pytest.warns(UserWarning, match="The one before is used"):
+        assert load_checkpoint(tmp_path, lambda note: None).note["step"] == 0
+    save_checkpoint(tmp_path, {"weights": torch.zeros(9)}, {"step": 2})
+    truncate(tmp_path / "last")
+    with pytest.warns(UserWarning, match="The one before is used"):
+        assert load_checkpoint(tmp_path, lambda note: None).note["step"] == 0

@@ -12,6 +12,7 @@ from strategy_runs import CLASSES, benchmark_of, mlp
 from tiny_runs import TinyRecipe, build, rows_of, tiny_run, weights_of
 from torch import nn
 
+from avalanche_hfc.benchmarks.positions import PositionDataset
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.runs import recorder as recorder_module
 from avalanche_hfc.runs.evidence import counts_of
@@ -338,3 +339,12 @@ def test_loader_processes_change_no_row(finished, tmp_path, method):
     for num_workers in (0, 1):
         tiny_run(tmp_path / str(num_workers), method, num_workers=num_workers)
     assert rows_of(tmp_path / "0") == rows_of(tmp_path / "1")
+
+
+def test_every_epoch_of_every_phase_has_draws_of_its_own(tmp_path, monkeypatch):
+    keys, seed_draws = [], PositionDataset.seed_draws
+    monkeypatch.setattr(PositionDataset, "seed_draws", lambda data, *key: keys.append(key) or seed_draws(data, *key))
+    tiny_run(tmp_path, "dytox", seed=7)
+    expected = [(7, 0, "train", 0), (7, 0, "train", 1)]
+    expected += [(7, step, phase, epoch) for step in (1, 2) for phase in ("train", "tune") for epoch in (0, 1)]
+    assert [key for key in keys if key[2] != "pass"] == expected
