@@ -56,10 +56,10 @@ def machine() -> str:
 
 
 def all_rows() -> Iterator:
-    from experiments.benches import data, losses, methods, model, start, training
+    from experiments.benches import data, losses, methods, model, runs, start, training
 
     losses.check()
-    for part in (losses, model, data, training, methods, start):
+    for part in (losses, model, data, training, methods, runs, start):
         yield from part.rows()
 
 

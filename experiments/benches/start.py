@@ -13,8 +13,8 @@ HFC = Path(sys.executable).with_name("hfc")
 
 def rows() -> Iterator[Row]:
     bare = cpu_seconds([sys.executable, "-c", "pass"])
-    help_text = cpu_seconds([str(HFC), "--help"])
-    yield Row("hfc --help", "python -c pass, plus 0.3 s", help_text, bare + 0.3, "s", "≤ 1", 1.0)
+    for command in ("--help", "list"):
+        yield Row(f"hfc {command}", "python -c pass, plus 0.3 s", cpu_seconds([str(HFC), command]), bare + 0.3, "s", "≤ 1", 1.0)
 
 
 def cpu_seconds(command: list[str], repeats: int = 5) -> float:
