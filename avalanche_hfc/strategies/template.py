@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from avalanche.core import BasePlugin
 from avalanche.models import DynamicModule
-from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 from torch.nn import Module
@@ -22,6 +22,16 @@ from avalanche_hfc.strategies.progress import Progress
 from avalanche_hfc.strategies.state import load_state, save_state
 
 
+class PhasePlugin(SupervisedPlugin):
+    """Avalanche's events, and those of the epochs of a method's later phases."""
+
+    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
+
+    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """After an epoch of a phase after the main one."""
+
+
 class IncrementalTemplate(SupervisedTemplate):
     """Avalanche's template for class-incremental strategies of ours.
 
@@ -32,6 +42,7 @@ class IncrementalTemplate(SupervisedTemplate):
     - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the same weights bit for bit.
     """
 
+    PLUGIN_CLASS = PhasePlugin
     takes_herding_replay = True
     settings: ClassVar[tuple[str, ...]] = ()  # attributes that hold options; those of the classes it is made of count as well
     cannot_run: ClassVar[str | None] = None

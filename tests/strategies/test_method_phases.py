@@ -1,6 +1,7 @@
 """Phases of a step after the main epochs: what trains in them, on what, at which rate."""
 
 import math
+import warnings
 from functools import partial
 from itertools import product
 
@@ -250,3 +251,12 @@ def test_the_teacher_runs_once_in_an_iteration_and_before_the_student(name, loss
     strategy.train(benchmark_of().train_stream[1])
     trained = order[: order.index("end")]
     assert trained == ["iteration", "teacher", "student"] * (len(trained) // 3) and len(trained) >= 6
+
+
+def test_avalanche_takes_the_events_of_phases_for_known_ones():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="No loggers specified")
+        build("podnet", plugins=[At(["before_phase_epoch", "after_phase_epoch"], print)])
+    with pytest.warns(UserWarning, match="incompatible callbacks"):
+        build("podnet", plugins=[At("after_fish_epoch", print)])
