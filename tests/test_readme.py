@@ -41,7 +41,7 @@ def test_every_python_block_runs_in_an_empty_folder(tmp_path):
             photos(folder)
         scripts.append(folder / "script.py")
         scripts[-1].write_text(block)
-    assert len(scripts) == 5
+    assert len(scripts) == 7
     command = [sys.executable, "-c", RUN_BLOCKS, *map(str, scripts)]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]

@@ -57,7 +57,11 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
     folder = tmp_path / "runs" / NAME / "0"
     with monkeypatch.context() as patch:
         patch.setattr(RunBar, "epoch", lambda bar, row: row["step"] == 2 and os.kill(os.getpid(), signal.SIGINT))
-        code, output, errors = hfc(*COMMAND)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job ignores it
+        try:
+            code, output, errors = hfc(*COMMAND)
+        finally:
+            signal.signal(signal.SIGINT, before)
     assert code == 130 and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n") and output == "" and "Traceback" not in errors
     assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
     code, output, errors = hfc(*COMMAND)
