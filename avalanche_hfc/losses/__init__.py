@@ -1,7 +1,7 @@
 """The two losses of HFC, the released code's, and those of the methods it is compared with, as pure functions of tensors."""
 
 from avalanche_hfc.losses.afc import add_importance, importance_distillation, normalised_importance
-from avalanche_hfc.losses.classification import cross_entropy
+from avalanche_hfc.losses.classification import corrected_objective, cross_entropy, softmax_gradient
 from avalanche_hfc.losses.compensation import compensation_weights, forgetting_compensation, target_gradient, weights_from_gradient
 from avalanche_hfc.losses.cscct import controlled_transfer, cross_space_clustering
 from avalanche_hfc.losses.distillation import divergence_per_column, knowledge_distillation
@@ -33,6 +33,8 @@ __all__ = [
     "relation_distillation",
     "official_hfc",
     "cross_entropy",
+    "softmax_gradient",
+    "corrected_objective",
     "knowledge_distillation",
     "divergence_per_column",
     "mixed_targets",

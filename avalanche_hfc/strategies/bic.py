@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from avalanche_hfc.losses import cross_entropy, knowledge_distillation
+from avalanche_hfc.losses import corrected_objective, knowledge_distillation
 from avalanche_hfc.models import BiasLayer, CorrectedHead
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
@@ -20,7 +20,6 @@ from avalanche_hfc.strategies.baseline import BalancedReplay
 from avalanche_hfc.strategies.checks import checked_count
 from avalanche_hfc.strategies.heads import check_model, put_head
 
-BETA_DECAY = 0.1
 FALLS = (0.3, 0.6, 0.8, 0.9)  # of the rounds, each to a tenth: 60, 120, 160, 180 of 200
 
 
@@ -85,8 +84,7 @@ def fit_bias(
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(fall * rounds) for fall in FALLS], gamma=0.1)
     for _ in range(rounds):
         optimizer.zero_grad()
-        loss = cross_entropy(layer(logits), targets, steps).mean() + BETA_DECAY * layer.beta.square() / 2
-        loss.backward()
+        corrected_objective(layer(logits), targets, steps, layer.beta).backward()
         optimizer.step()
         schedule.step()
     layer.requires_grad_(False)

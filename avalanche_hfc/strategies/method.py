@@ -14,8 +14,7 @@ from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.losses import compensation_weights, cross_entropy, relation_distillation, target_gradient, weights_from_gradient
-from avalanche_hfc.losses._common import only, seen_columns
+from avalanche_hfc.losses import compensation_weights, cross_entropy, relation_distillation, softmax_gradient, weights_from_gradient
 from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hosts import Host
@@ -129,7 +128,7 @@ class Method(IncrementalTemplate):
 
     def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
         """|Γ_i|: the derivative of ℓ_i with respect to the logit of the true class, before any factor."""
-        return target_gradient(only(seen_columns(steps), logits), targets)
+        return softmax_gradient(logits, targets, steps)
 
     def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
         """The method's own distillation of logits, which L_RD takes the place of."""

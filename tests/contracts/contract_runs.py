@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from avalanche.benchmarks import nc_benchmark
-from avalanche.benchmarks.utils import as_classification_dataset
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.training.plugins import EvaluationPlugin, LRSchedulerPlugin, SupervisedPlugin
 from contract_entries import Case
-from sklearn.datasets import load_digits
+from strategy_runs import data_of, digit_tensors, jitter
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
-from torch.utils.data import TensorDataset
 
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.strategies import STRATEGIES
@@ -26,33 +24,13 @@ LR = 0.05
 DECAY = 0.7  # of the learning rate, from epoch to epoch of a step
 
 
-@cache
-def digits(num_images, skip=0):
-    """`num_images` of each digit, one digit after the other in turn."""
-    pixels, labels = load_digits(return_X_y=True)
-    x, y = torch.tensor(pixels / 8 - 1, dtype=torch.float32).view(-1, 1, 8, 8), torch.tensor(labels)
-    rows = torch.stack([(y == c).nonzero()[skip : skip + num_images, 0] for c in range(10)], dim=1).flatten()
-    return x[rows], y[rows]
-
-
-def data_of(x, y):
-    data = TensorDataset(x, y)
-    data.targets = y.tolist()
-    return as_classification_dataset(data)
-
-
-def jitter(image):
-    """Draws from torch and numpy. Not from python's generator: the type checker of the tests draws from it, too."""
-    return image * float(np.random.uniform(0.8, 1.2)) + 0.1 * torch.randn(image.shape)
-
-
 def benchmark_of(steps=STEPS, *, per_class=6, transform=jitter, few=(), relabel=None, dtype=torch.float32, change=lambda x, y: (x, y)):
     """`few`: classes with one training image. `relabel`: id of each class in the benchmark. `change(x, y)` acts on the training data."""
     order = [class_id for step in steps for class_id in step]
     new_id = torch.tensor([(relabel or {}).get(c, c) for c in range(10)])
     parts = []
     for num_images, skip in ((per_class, 0), (per_class, 60)):
-        x, y = digits(num_images, skip)
+        x, y = digit_tensors(10, num_images, skip)
         kept = [i for i, c in enumerate(y.tolist()) if c in order and not (skip == 0 and c in few and i >= 10)]
         parts.append((x[kept], y[kept]) if skip else change(x[kept], y[kept]))
     train_data, test_data = (data_of(x.to(dtype), new_id[y]) for x, y in parts)

@@ -180,7 +180,9 @@ def test_where_a_value_comes_from_is_no_setting(copied):
     note = json.loads((copied / "recipe.json").read_text())
     note["recipe"]["sources"] = {"train.lr": "other words"}
     (copied / "recipe.json").write_text(json.dumps(note))
+    before = content(copied)
     tiny_run(copied, build=refuse_to_build)
+    assert content(copied) == before
 
 
 @pytest.mark.parametrize("name", ["steps.csv", "train.csv", "checkpoint"])
