@@ -70,11 +70,17 @@ class OptimizerQuirksPlugin(SupervisedPlugin):
     """The released code makes a new optimizer every epoch, and the group of TSA, token and head is empty in two epochs out of three.
 
     A rate of 0 stands for the empty group: AdamW then moves nothing, and its moments are dropped before the next epoch anyway.
-    Must stand behind `WarmUpCosinePlugin`.
+    Must stand behind `WarmUpCosinePlugin`. With a single group of parameters only the moments start anew.
     """
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         strategy.optimizer.state.clear()
         if strategy.clock.train_exp_epochs % 3:
-            for group in strategy.optimizer.param_groups[1:]:
+            for group in further_groups(strategy.optimizer):
                 group["lr"] = 0.0
+
+
+def further_groups(optimizer: Any) -> list[dict[str, Any]]:
+    """The groups behind the first; where groups have a `scale`, those with another than the first."""
+    first, *others = optimizer.param_groups
+    return [group for group in others if "scale" not in first or group.get("scale") != first["scale"]]

@@ -31,7 +31,8 @@ def flag(default: bool | None) -> Option:
 
 WEIGHT = Option(None, (float, str, type(None)), ("balanced",))  # a number, or a word
 LOSSES = word("host", "host", "gfc", "grd", "hfc")
-HOST = {"losses": LOSSES, "gradient": word("host", "host", "softmax")}
+TRAINING = {"reset_optimizer": flag(True), "drop_last": flag(False)}
+HOST = {**TRAINING, "losses": LOSSES, "gradient": word("host", "host", "softmax")}
 REPLAY = {**HOST, "rule": word(None, "greedy", "icarl-code", "closest", "first")}
 PROXIES = {
     **REPLAY,
@@ -55,10 +56,17 @@ BIC_ROW = {
 }
 
 METHODS: dict[str, dict[str, Option]] = {
-    "hfc": {"recipe": word("default", "default", "paper", "official"), "compensation_weight": WEIGHT, "relation_weight": WEIGHT},
+    "hfc": {
+        **TRAINING,
+        "recipe": word("default", "default", "paper", "official"),
+        "compensation_weight": WEIGHT,
+        "relation_weight": WEIGHT,
+        "optimizer_quirks": flag(False),
+        "drop_last": flag(None),  # None: true with recipe=official
+    },
     "finetune": HOST,
     "herding-replay": REPLAY,
-    "joint": {"from_scratch": flag(True)},
+    "joint": {**TRAINING, "from_scratch": flag(True)},
     "baseline": REPLAY,
     "icarl": {
         **REPLAY,
@@ -76,7 +84,14 @@ METHODS: dict[str, dict[str, Option]] = {
         "transfer_weight": number(1.5),
         "reduction": word("elements", "elements", "rows"),
     },
-    "ssil": {**REPLAY, "replay_mb_size": count(None), "lr_by_step": flag(True), "relation": word("separated", "separated", "joint")},
+    "ssil": {
+        **REPLAY,
+        "reset_optimizer": flag(False),
+        "drop_last": flag(True),
+        "replay_mb_size": count(None),
+        "lr_by_step": flag(True),
+        "relation": word("separated", "separated", "joint"),
+    },
     "foster": {
         **REPLAY,
         "beta": number(0.96),

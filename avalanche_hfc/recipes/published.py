@@ -17,17 +17,19 @@ def drops(*epochs: int, of: int, factor: float = 0.1) -> dict[str, Any]:
 
 
 COSINE: dict[str, Any] = dict(schedule="cosine", lowest_lr=0.0)
+LATE = dict(schedule_delay=1)  # the authors' loop sets the rate at the end of an epoch, by that epoch's number
 DYTOX: Layers = (
     ("published: DyTox; 5e-4 · batch/512 on one GPU", dict(lr=1.25e-4)),
     ("published: DyTox", dict(optimizer="adamw", weight_decay=1e-6, batch_size=128, epochs=500)),
-    ("published: DyTox", dict(schedule="cosine", lowest_lr=1e-5, warm_up_epochs=5, warm_up_lr=1e-6)),
+    ("published: DyTox", dict(schedule="cosine", lowest_lr=1e-5, warm_up_epochs=5, warm_up_lr=1e-6, **LATE)),
+    ("published: DyTox; timm's rule for its optimizers", dict(decay_all=False)),
 )
-PODNET_CIFAR, PODNET_IMAGENET = sgd(0.1, 160, 128, 5e-4, **COSINE), sgd(0.05, 90, 64, 5e-4, **COSINE)
+PODNET_CIFAR, PODNET_IMAGENET = sgd(0.1, 160, 128, 5e-4, **COSINE, **LATE), sgd(0.05, 90, 64, 5e-4, **COSINE, **LATE)
 LIKE_PODNET = "published: PODNet; CSCCT's code has no PODNet host"
 FOSTER_EPOCHS = dict(first_epochs=200)
 PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL", sgd(2.0, 70, 128, 2e-5, **drops(49, 63, of=70, factor=0.2))),),
-    ("icarl", "imagenet"): (("published: iCaRL", sgd(2.0, 60, 128, 1e-5, **drops(20, 30, 40, 50, of=60, factor=0.2))),),
+    ("icarl", "imagenet"): (("published: iCaRL", sgd(2.0, 60, 128, 1e-5, **drops(20, 30, 40, 50, of=60, factor=0.2), **LATE)),),
     ("bic", "cifar100"): (("ports of BiC", sgd(0.1, 250, 128, 2e-4, **drops(100, 150, 200, of=250))),),
     ("bic", "imagenet"): (("published: BiC", sgd(0.1, 100, 256, 1e-4, decay_by_step=True, **drops(30, 60, 80, 90, of=100))),),
     ("podnet", "cifar100"): (("published: PODNet", PODNET_CIFAR),),
@@ -39,7 +41,7 @@ PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
     ("foster", "cifar100"): (("published: FOSTER", sgd(0.1, 170, 128, 5e-4, **FOSTER_EPOCHS, **COSINE)),),
     ("foster", "imagenet"): (("published: FOSTER", sgd(0.1, 170, 256, 5e-4, **FOSTER_EPOCHS, **COSINE)),),
     ("afc", "cifar100"): (("published: AFC", PODNET_CIFAR),),
-    ("afc", "imagenet"): (("published: AFC", sgd(0.1, 90, 128, 1e-4, **COSINE)),),
+    ("afc", "imagenet"): (("published: AFC", sgd(0.1, 90, 128, 1e-4, **COSINE, **LATE)),),
     ("joint", "cifar100"): (("our choice: the first step of PyCIL's methods", sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200))),),
     ("joint", "imagenet"): (("our choice: the first step of PyCIL's methods", sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200))),),
     ("dytox", "cifar100"): DYTOX,
@@ -62,7 +64,10 @@ POD_IMAGENET: Layers = (("published: PODNet, ImageNet", dict(spatial_weight=8.0,
 POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
 PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL, CIFAR code", dict(flip=True)),),
-    ("icarl", "cnn"): (("published: iCaRL; the learning rate belongs to it", dict(divisor="all")),),
+    ("icarl", "cnn"): (
+        ("published: iCaRL; the learning rate belongs to it", dict(divisor="all")),
+        ("published: iCaRL; its ImageNet code has as many updates, and takes the rest into the next epoch", dict(drop_last=True)),
+    ),
     ("podnet", "cifar100"): POD_CIFAR,
     ("podnet", "imagenet"): POD_IMAGENET,
     ("podnet-cscct", "cifar100"): POD_CIFAR,

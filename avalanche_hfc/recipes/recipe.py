@@ -57,8 +57,10 @@ class TrainRecipe:
 
     "constant"; "cosine" over the epochs of the step down to `lowest_lr`; "drops": times `drop_factor` at each of `drops_at`, fractions of
     the epochs. The first `warm_up_epochs` e = 0, 1, … of a step have (e+1)/(warm_up_epochs+1) instead, or, with `warm_up_lr`, a rate that
-    rises from it in equal parts. `head_lr_factor` multiplies the rate of head and TSA (or task-attention) block.
-    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t.
+    rises from it in equal parts. `schedule_delay`: epoch e has what this says of epoch e - `schedule_delay`, and the first ones what it
+    says of epoch 0; 1 is a loop that sets the rate after an epoch by the number of the epoch just finished.
+    `head_lr_factor` multiplies the rate of head and TSA (or task-attention) block.
+    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t. `decay_all` False: norms and biases have none.
     """
 
     optimizer: str
@@ -67,6 +69,7 @@ class TrainRecipe:
     momentum: float | int | None
     weight_decay: float | int
     decay_by_step: bool
+    decay_all: bool
     batch_size: int
     eval_batch_size: int
     epochs: int
@@ -77,6 +80,7 @@ class TrainRecipe:
     drop_factor: float | int | None
     warm_up_epochs: int
     warm_up_lr: float | int | None
+    schedule_delay: int
 
     def __post_init__(self) -> None:
         positive(
@@ -93,6 +97,10 @@ class TrainRecipe:
         self._only_with("drop_factor", "schedule", "drops", self.drop_factor is not None)
         if self.warm_up_lr is not None and not self.warm_up_epochs:
             raise ValueError("train.warm_up_lr acts only with warm_up_epochs of 1 or more.")
+        if self.schedule_delay < 0:
+            raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
+        if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:
+            raise ValueError(f"train.schedule_delay is {self.schedule_delay}, but a constant rate without warm-up has nothing to delay.")
 
     def _only_with(self, name: str, other: str, needed: str, given: bool) -> None:
         if given != (getattr(self, other) == needed):
@@ -229,8 +237,22 @@ class Recipe:
                               (("missing", expected - set(held)), ("unknown", set(held) - expected - {"own"})) if names)
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()}
+        check_leaves(held["name"], leaves)
         overrides, own = ({leaf: plain(value) for leaf, value in held.get(word, {}).items()} for word in ("overrides", "own"))
         return replace(cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own)
+
+
+def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
+    """A ValueError that names the leaves by which a recipe written by another version differs from one of this version."""
+    expected = set(fixed_options())
+    for part, chosen in CHOSEN.items():
+        kind = leaves.get(f"{part}.{chosen}")
+        options = (lookup(MODELS, str(kind), "model") if part == "model" else method_options(str(kind))) if kind is not None else {}
+        expected |= {f"{part}.{option}" for option in options}
+    differences = (("lacks", expected - set(leaves)), ("has unknown", set(leaves) - expected))
+    said = " and ".join(f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names)
+    if said:
+        raise ValueError(f"The recipe {name} {said}: it was written by another version of this package. Run it again to use it here.")
 
 
 def plain(value: Any) -> Value:

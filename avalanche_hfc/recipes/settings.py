@@ -18,9 +18,10 @@ RELEASED = "released code of HFC"
 EVERY = "released code of HFC; the paper names no setting of this method with ViT-Base"
 
 NEUTRAL = {
-    "train.head_lr_factor": 1.0, "train.momentum": None, "train.decay_by_step": False, "train.eval_batch_size": 256,
+    "train.head_lr_factor": 1.0, "train.momentum": None, "train.decay_by_step": False, "train.decay_all": True,
+    "train.eval_batch_size": 256,
     "train.first_epochs": None, "train.schedule": "constant", "train.lowest_lr": None, "train.drops_at": (), "train.drop_factor": None,
-    "train.warm_up_epochs": 0, "train.warm_up_lr": None,
+    "train.warm_up_epochs": 0, "train.warm_up_lr": None, "train.schedule_delay": 0,
 }  # fmt: skip
 SMALL_VIT: dict[str, Value] = {"backbone": "vit_tiny_patch16_224", "patch_size": 8, "embed_dim": 128, "num_heads": 4}
 TINY_VIT: dict[str, Value] = {
@@ -110,6 +111,8 @@ def train(spec: Spec) -> Iterator[Layer]:
         key = "dytox" if spec.backbone == "vit-tiny" else spec.parts.method
         for source, own in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **own)
+        if (key, spec.dataset, spec.base_fraction, spec.num_steps) == ("foster", "cifar100", 0.5, 50):
+            yield "published: FOSTER", values("train", batch_size=64)
 
 
 def memory(spec: Spec) -> Iterator[Layer]:
@@ -134,6 +137,9 @@ def method(spec: Spec) -> Iterator[Layer]:
         if cnn:
             for source, own in PUBLISHED_METHODS.get((key, "cnn"), ()) + PUBLISHED_METHODS.get((key, f"cnn-{spec.dataset}"), ()):
                 yield source, values("method", **own)
+    if spec.scale == "paper" and "drop_last" in METHODS[key] and spec.backbone in ("vit-base", "vit-tiny"):
+        whose = "published: DyTox" if spec.backbone == "vit-tiny" else RELEASED if key == "hfc" else EVERY
+        yield whose, values("method", drop_last=True)
     if key == "foster":
         yield from foster(spec)
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:

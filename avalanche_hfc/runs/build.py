@@ -18,6 +18,7 @@ from avalanche_hfc.recipes.own_methods import load_class
 from avalanche_hfc.runs.data import build_benchmark
 from avalanche_hfc.runs.schedule import SchedulePlugin
 from avalanche_hfc.strategies import STRATEGIES
+from avalanche_hfc.strategies.groups import decays
 
 HEAD_PARTS = ("head", "tsa", "shared_embedding")  # of a model, by the first word of a parameter's name
 OF_BACKBONE = {"embed_dim": "embed_dim", "num_heads": "num_heads", "in_channels": "in_chans"}  # options of a ViT that timm takes
@@ -111,7 +112,10 @@ def check_tag(recipe: Recipe) -> None:
 
 
 def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
-    """Two groups where the head's rate is another: backbone; head, TSA block and its token. `scale` is what the schedule multiplies by."""
+    """Two groups where the head's rate is another: backbone; head, TSA block and its token. `scale` is what the schedule multiplies by.
+
+    With `decay_all` False each is two: norms and biases, whose `decays` is False, follow the others.
+    """
     own: dict[str, Any] = {"momentum": train.momentum} if train.optimizer == "sgd" else {}
     kind = {"sgd": SGD, "adamw": AdamW}[train.optimizer]
     named = list(model.named_parameters())
@@ -123,7 +127,15 @@ def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
             {"params": rest, "scale": 1.0},
             {"params": head, "scale": train.head_lr_factor, "lr": train.lr * train.head_lr_factor},
         ]
+    if not train.decay_all:
+        groups = [part for group in groups for part in by_decay(group)]
     return kind(groups, lr=train.lr, weight_decay=train.weight_decay, **own)
+
+
+def by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """A parameter group in two: what has weight decay, and norms and biases without."""
+    kept, free = ([parameter for parameter in group["params"] if decays(parameter) == wanted] for wanted in (True, False))
+    return [{**group, "params": kept, "decays": True}, {**group, "params": free, "decays": False, "weight_decay": 0.0}]
 
 
 def build_strategy(recipe: Recipe, model: nn.Module, *, device: str | torch.device = "cpu", plugins: Iterable[BasePlugin] = ()) -> Any:

@@ -21,7 +21,8 @@ class SchedulePlugin(SupervisedPlugin):
         strategy.train_epochs = epochs_of(self.recipe, step)
         if self.recipe.decay_by_step:
             for group in strategy.optimizer.param_groups:
-                group["weight_decay"] = self.recipe.weight_decay * self.total_steps / (step + 1)
+                if group.get("decays", True):
+                    group["weight_decay"] = self.recipe.weight_decay * self.total_steps / (step + 1)
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         rate = lr_of(self.recipe, strategy.clock.train_exp_epochs, strategy.train_epochs)
@@ -35,7 +36,8 @@ def epochs_of(train: TrainRecipe, step: int) -> int:
 
 
 def lr_of(train: TrainRecipe, epoch: int, num_epochs: int) -> float:
-    """The rate of an epoch of a step of `num_epochs`, both counted from 0."""
+    """The rate of an epoch, counted from 0, of a step of `num_epochs`."""
+    epoch = max(epoch - train.schedule_delay, 0)
     if epoch < train.warm_up_epochs:
         if train.warm_up_lr is None:
             return train.lr * (epoch + 1) / (train.warm_up_epochs + 1)

@@ -1,6 +1,8 @@
-"""Options of a method, checked at construction: the value met, and what is allowed."""
+"""Options of a method, checked at construction: the value met, and what is allowed. And its first step."""
 
 from typing import Any
+
+from avalanche_hfc.plugins.steps import StepTable
 
 
 def is_number(value: Any) -> bool:
@@ -12,6 +14,13 @@ def check_numbers(owner: str, **numbers: Any) -> None:
     for name, number in numbers.items():
         if not is_number(number) or not 0 <= number < float("inf"):
             raise ValueError(f"{owner}: {name} must be a number of 0 or more, got {number!r}.")
+
+
+def check_flags(owner: str, **flags: Any) -> None:
+    """Options that are on or off."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{owner}: {name} must be True or False, got {flag!r}.")
 
 
 def checked_count(owner: str, name: str, value: Any) -> int:
@@ -28,3 +37,10 @@ def checked_lr(owner: str, name: str, lr: Any, default: float) -> float:
     if not is_number(lr) or not 0 < lr < float("inf"):
         raise ValueError(f"{owner}: {name} must be a number above 0, got {lr!r}.")
     return float(lr)
+
+
+def check_first_step(table: StepTable) -> None:
+    """A first step with one class: every softmax loss is 0, nothing would be learned."""
+    if table.current == 0 and table.num_seen < 2:
+        only = min(table.step_of)
+        raise ValueError(f"The first step has one class only ({only}): there is nothing to tell it from. Begin with two or more.")

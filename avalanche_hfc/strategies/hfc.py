@@ -1,7 +1,7 @@
 """HFC: herding replay, GFC and GRD around a cross-entropy host, Eq. 14."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from avalanche.core import BasePlugin
@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from avalanche_hfc._names import lookup
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin, Weight
-from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.plugins.official import OfficialLossPlugin, OptimizerQuirksPlugin, further_groups
+from avalanche_hfc.strategies.checks import check_flags
 from avalanche_hfc.strategies.template import IncrementalTemplate
 
 
@@ -40,9 +41,14 @@ class HFCStrategy(IncrementalTemplate):
     mean over the classes present. "paper": α1 = α2 = 1, the equations as printed. "official": the released code's loss takes the place of
     the criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1) and `relation_weight` (α2) replace
     the recipe's: a number above 0, or "balanced".
+    `drop_last` None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only: the defects of the released
+    loop, a new optimizer every epoch, and parameters outside the optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, …
+    of a step alone. It acts after the plugins given, and so after a schedule among them.
     Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
-    The other arguments are those of Avalanche's `SupervisedTemplate`.
+    `reset_optimizer` as in `IncrementalTemplate`. The other arguments are those of Avalanche's `SupervisedTemplate`.
     """
+
+    settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
 
     def __init__(
         self,
@@ -55,6 +61,8 @@ class HFCStrategy(IncrementalTemplate):
         per_class: int | None = None,
         compensation_weight: Weight | None = None,
         relation_weight: Weight | None = None,
+        optimizer_quirks: bool = False,
+        drop_last: bool | None = None,
         train_mb_size: int = 1,
         train_epochs: int = 1,
         eval_mb_size: int | None = None,
@@ -66,6 +74,7 @@ class HFCStrategy(IncrementalTemplate):
     ):
         parts = loss_parts(recipe, compensation_weight, relation_weight)
         rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
+        given = [*(plugins or ()), *quirk_parts(recipe, optimizer_quirks, optimizer, plugins or ())]
         super().__init__(
             model=model,
             optimizer=optimizer,
@@ -74,12 +83,13 @@ class HFCStrategy(IncrementalTemplate):
             train_epochs=train_epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            plugins=[*(plugins or ()), HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule), *parts],
+            plugins=[*given, HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule), *parts],
             evaluator=evaluator,
             eval_every=eval_every,
+            drop_last=recipe == "official" if drop_last is None else drop_last,
             **base_kwargs,
         )
-        self.recipe = recipe
+        self.recipe, self.optimizer_quirks = recipe, optimizer_quirks
 
 
 def loss_parts(recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None) -> list[BasePlugin]:
@@ -95,3 +105,20 @@ def loss_parts(recipe: str, compensation_weight: Weight | None, relation_weight:
     compensation = losses.compensation_weight if compensation_weight is None else compensation_weight
     relation = losses.relation_weight if relation_weight is None else relation_weight
     return [GFCPlugin(weight=compensation), GRDPlugin(weight=relation, normalise=losses.normalise, average=losses.average)]
+
+
+def quirk_parts(recipe: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]) -> list[BasePlugin]:
+    """The plugin of `optimizer_quirks`, where it is asked for and can act."""
+    check_flags("HFCStrategy", optimizer_quirks=asked)
+    if not asked:
+        return []
+    if recipe != "official":
+        raise ValueError(f"HFCStrategy: optimizer_quirks=True acts only with recipe='official', got recipe={recipe!r}.")
+    if any(isinstance(plugin, OptimizerQuirksPlugin) for plugin in plugins):
+        raise ValueError("HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the plugins. Leave one of them out.")
+    if not further_groups(optimizer):
+        raise ValueError(
+            "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter group of the optimizer; this one has a single "
+            "group. `official_parts()` gives such an optimizer; in a recipe, a train.head_lr_factor other than 1 does."
+        )
+    return [OptimizerQuirksPlugin()]

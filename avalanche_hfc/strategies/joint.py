@@ -16,7 +16,8 @@ from avalanche_hfc.strategies.state import load_model
 class JointTraining(Method):
     """L = mean CE(z, y; S) on the data of steps 1…t. The model starts each step from the weights it was given at construction.
 
-    With `from_scratch=False` it goes on from the step before. Its memory is every image: no `mem_size`, and no losses for an old class.
+    With `from_scratch=False` it goes on from the step before. From new weights, the optimizer forgets its moments whatever
+    `reset_optimizer` says. Its memory is every image: no `mem_size`, and no losses for an old class.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
@@ -40,7 +41,8 @@ class JointTraining(Method):
             load_model(model, copy.deepcopy(self._initial))
             avalanche_model_adaptation(model, SimpleNamespace(classes_in_this_experience=sorted(StepTable.of(self).step_of)))
             model.to(self.device)
-            self.make_optimizer(reset_optimizer_state=True)
+            self.make_optimizer()
+            self.clear_moments()
         super().begin_step(**kwargs)
 
     def method_state(self) -> dict[str, Any]:

@@ -7,12 +7,24 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from avalanche_hfc.strategies.groups import with_decay_of
 from avalanche_hfc.strategies.randomness import random_state, set_random_state
 
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
+
+
+class PhasePlugin(SupervisedPlugin):
+    """Avalanche's events, and those of the epochs of a method's later phases."""
+
+    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
+
+    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """After an epoch of a phase after the main one."""
 
 
 class Phase:
@@ -61,7 +73,8 @@ class Phase:
                 set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
             module = self.module()
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-            self.optimizer = optimizer_like(strategy.optimizer, trained, lr=self.lr, **self.overrides)
+            groups = with_decay_of(strategy.optimizer, trained)
+            self.optimizer = optimizer_like(strategy.optimizer, groups, lr=self.lr, **self.overrides)
             if saved is not None:
                 self.load(strategy, saved)
             strategy.phase_running = self
@@ -77,7 +90,9 @@ class Phase:
         if event == "after_phase_epoch":
             turns(strategy, event, **kwargs)
             self.epoch += 1
-        loader = strategy.loader_of(self.data(), strategy.train_mb_size, kwargs, shuffle=True)
+        data = self.data()
+        drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
+        loader = strategy.loader_of(data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last)
         while self.epoch < self.num_epochs:
             turns(strategy, "before_phase_epoch", **kwargs)
             strategy.losses.start()
@@ -137,8 +152,8 @@ def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
     return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * epoch / num_epochs)) / 2
 
 
-def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter], **overrides: Any) -> Optimizer:
-    """An optimizer of the same kind and options over other parameters, with a fresh state."""
+def optimizer_like(optimizer: Optimizer, parameters: Iterable[Any], **overrides: Any) -> Optimizer:
+    """An optimizer of the same kind and options over other parameters or groups of them, with a fresh state."""
     accepted = inspect.signature(type(optimizer).__init__).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}

@@ -30,6 +30,7 @@ class SSIL(ReplayMethod):
     A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that); an epoch is one pass over the new data.
     The learning rate of step t is that of the optimizer divided by t, unless `lr_by_step` is False. Memory: the first images of a class,
     exactly `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned (its softmax is 1): a warning.
+    Its authors keep one optimizer, moments and all, and leave out incomplete batches: `reset_optimizer` is False and `drop_last` True here.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")
@@ -42,12 +43,14 @@ class SSIL(ReplayMethod):
         replay_mb_size: int | None = None,
         lr_by_step: bool = True,
         relation: str = "separated",
+        reset_optimizer: bool = False,
+        drop_last: bool = True,
         **kwargs: Any,
     ):
         lookup(RELATIONS, relation, "relation")
         if replay_mb_size is not None:
             checked_count("SSIL", "replay_mb_size", replay_mb_size)
-        super().__init__(**kwargs)
+        super().__init__(reset_optimizer=reset_optimizer, drop_last=drop_last, **kwargs)
         if relation != "separated" and not self.relates:
             raise ValueError(f"SSIL: relation={relation!r} acts only with losses='grd' or 'hfc'.")
         self.relation_form = relation
@@ -70,12 +73,13 @@ class SSIL(ReplayMethod):
             )
         super().begin_step(**kwargs)
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
         num_new = len(self.experience.dataset)
         num_replayed = len(self.adapted_dataset) - num_new
         if not num_replayed:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
             return
+        drop_last = self.drops_last(num_new, drop_last)
         batches = RatioBatches(num_new, num_replayed, self.train_mb_size, self.replay_mb_size, shuffle=shuffle, drop_last=drop_last)
         data = self._flat(kwargs)
         self.dataloader = self.loader_of(self.adapted_dataset if data is None else data, None, kwargs, batch_sampler=batches)

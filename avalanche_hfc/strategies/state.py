@@ -190,6 +190,12 @@ def plugin_state(plugin: Any) -> Any:
 def check_settings(strategy: Any, state: dict[str, Any]) -> None:
     """Raise for a state of other options: going on would be another training."""
     before, now = state["settings"], strategy.chosen()
+    unknown = [name for name in now if name not in before]
+    if unknown:
+        raise ValueError(
+            f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier version saved it, which trained otherwise. "
+            "Train again, or go on with that version."
+        )
     changed = [f"{name} {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value]
     if changed:
         raise ValueError(f"load_state_dict: the state was trained with other options ({'; '.join(changed)}).")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from avalanche.core import BasePlugin
 from avalanche.models import DynamicModule
-from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
+from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 from torch.nn import Module
@@ -16,20 +16,12 @@ from torch.utils.data import DataLoader
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
+from avalanche_hfc.strategies.checks import check_first_step, check_flags
+from avalanche_hfc.strategies.groups import place_parameters
 from avalanche_hfc.strategies.losses import EpochLosses
-from avalanche_hfc.strategies.phases import EVENTS, Phase, run_phases
+from avalanche_hfc.strategies.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies.progress import Progress
 from avalanche_hfc.strategies.state import load_state, save_state
-
-
-class PhasePlugin(SupervisedPlugin):
-    """Avalanche's events, and those of the epochs of a method's later phases."""
-
-    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
-        """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
-
-    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
-        """After an epoch of a phase after the main one."""
 
 
 class IncrementalTemplate(SupervisedTemplate):
@@ -40,16 +32,32 @@ class IncrementalTemplate(SupervisedTemplate):
       so are the batch, output and loss of a training that is going on.
     - A loss that is not finite stops the training at the end of the epoch, with step, epoch and the loss terms.
     - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the same weights bit for bit.
+    - `reset_optimizer`: the optimizer forgets its moments before each step; its parameter groups with their rates and options stay. A step
+      that is resumed keeps them. False: the moments carry on, Avalanche's way.
+    - `drop_last`: the last batch of an epoch is left out where it is incomplete, in later phases as well. Data of less than one batch is
+      kept: nothing would be trained otherwise. `train(…, drop_last=…)` takes precedence, to the letter.
     """
 
     PLUGIN_CLASS = PhasePlugin
     takes_herding_replay = True
-    settings: ClassVar[tuple[str, ...]] = ()  # attributes that hold options; those of the classes it is made of count as well
+    # attributes that hold options; those of the classes it is made of count as well
+    settings: ClassVar[tuple[str, ...]] = ("reset_optimizer", "drop_last")
     cannot_run: ClassVar[str | None] = None
     trains_on_stream: ClassVar[bool] = False
 
-    def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, eval_mb_size: int | None = None, **base_kwargs: Any):
+    def __init__(
+        self,
+        *,
+        plugins: Sequence[BasePlugin] | None = None,
+        eval_mb_size: int | None = None,
+        reset_optimizer: bool = True,
+        drop_last: bool = False,
+        **base_kwargs: Any,
+    ):
+        check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
         super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
+        self.reset_optimizer = reset_optimizer
+        self.drop_last = drop_last
         self._stop_training: bool
         self.losses = EpochLosses()
         self.loss_terms: dict[str, Tensor] = {}
@@ -74,11 +82,21 @@ class IncrementalTemplate(SupervisedTemplate):
             check_first_step(table)
             super()._before_training_exp(**kwargs)
             if self.progress.resume is None:
+                if self.reset_optimizer:
+                    self.clear_moments()
                 self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
             self.progress.in_step = False
             table.load_state_dict(before)
             raise
+
+    def make_optimizer(self, **kwargs: Any) -> None:
+        place_parameters(self.optimizer, self.model, self.optimized_param_id or {})
+        super().make_optimizer(**kwargs)
+
+    def clear_moments(self) -> None:
+        """Forget the moments of the optimizer; a method with another optimizer of its own extends it."""
+        self.optimizer.state.clear()
 
     def begin_step(self, **kwargs: Any) -> None:
         """What a method does once, when the model has grown and before the first epoch. A resumed step has done it."""
@@ -175,7 +193,12 @@ class IncrementalTemplate(SupervisedTemplate):
 
     # Data
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+    def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
+        """Whether an epoch over that many images leaves out an incomplete last batch; `asked` is what `train` was given."""
+        return self.drop_last and num_images >= self.train_mb_size if asked is None else asked
+
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
+        drop_last = self.drops_last(len(self.adapted_dataset), drop_last)
         flat = self._flat(kwargs)
         if flat is None:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
@@ -267,10 +290,3 @@ class IncrementalTemplate(SupervisedTemplate):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state in a strategy built like the one that gave it. If it was saved inside a step, train that experience next."""
         load_state(self, state)
-
-
-def check_first_step(table: StepTable) -> None:
-    """A first step with one class: every softmax loss is 0, nothing would be learned."""
-    if table.current == 0 and table.num_seen < 2:
-        only = min(table.step_of)
-        raise ValueError(f"The first step has one class only ({only}): there is nothing to tell it from. Begin with two or more.")
