@@ -118,7 +118,7 @@ def quirk_parts(recipe: str, asked: bool, optimizer: Optimizer, plugins: Sequenc
         raise ValueError("HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the plugins. Leave one of them out.")
     if not further_groups(optimizer):
         raise ValueError(
-            "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter group of the optimizer; this one has a single "
-            "group. `official_parts()` gives such an optimizer; in a recipe, a train.head_lr_factor other than 1 does."
+            "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter group of the optimizer; this one has a "
+            "single group. `official_parts()` gives such an optimizer; in a recipe, a train.head_lr_factor other than 1 does."
         )
     return [OptimizerQuirksPlugin()]
