@@ -68,6 +68,8 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (RESNET, {"drops_at": "0.8,0.5"}, "rising fractions"),
         (RESNET, {"drops_at": "80,120"}, "rising fractions"),
         (RESNET, {"warm_up_lr": "0.1"}, "warm_up_lr acts only with warm_up_epochs"),
+        (RESNET, {"schedule_delay": "-1"}, "train.schedule_delay must be 0 or more, got -1"),
+        (recipe("digits-b0-t5-hfc@demo"), {"schedule_delay": "1"}, "a constant rate without warm-up has nothing to delay"),
         (recipe("cifar100-b0-t5-avalanche-bic-fixed@paper"), {"lr": "1"}, "'lr' is not unique .*: say train.lr or method.lr"),
         (recipe("cifar100-b0-t5-avalanche-replay@paper"), {"per_class": "20"}, "takes mem_size, not per_class"),
         (recipe("cifar100-b0-t5-finetune@paper"), {"mem_size": "20"}, "finetune keeps no memory"),

@@ -2,7 +2,9 @@
 
 import pytest
 
-from avalanche_hfc.recipes import recipe
+from avalanche_hfc.recipes import all_names, recipe
+from avalanche_hfc.recipes.settings import layers
+from avalanche_hfc.recipes.tables import SPECS
 
 TRAIN = {  # optimizer, lr, epochs, batch, weight decay, schedule
     "cifar100-b0-t10-icarl-resnet32": ("sgd", 2.0, 70, 128, 2e-5, "drops"),
@@ -73,6 +75,30 @@ def test_a_method_has_its_published_options(name, values):
 def test_the_beta_of_foster_is_the_mean_of_the_published_ones(protocol, published):
     beta = dict(recipe(f"cifar100-{protocol}-foster@paper").method.options)["beta"]
     assert beta == pytest.approx(sum(published) / len(published))
+
+
+def test_foster_halves_the_batch_where_it_learns_one_class_at_a_time():
+    for name in all_names("paper"):
+        if "-foster" in name and "resnet32" in name:
+            assert recipe(name).train.batch_size == 128, name
+    assert recipe("cifar100-b50-t50-foster@paper").train.batch_size == 64  # that of the released code of HFC
+    spec = SPECS["cifar100-b50-t50-foster@paper"]._replace(backbone="resnet-32")  # no table has this cell
+    found = {leaf: value for _, values in layers(spec) for leaf, value in values.items()}
+    assert (found["train.batch_size"], found["train.first_epochs"], found["train.epochs"]) == (64, 200, 170)
+
+
+KEEP_THE_LAST = {"bic", "podnet", "podnet-cscct", "foster", "afc", "joint"}  # with a ResNet
+
+
+def test_incomplete_batches_are_left_out_where_the_authors_leave_them_out():
+    for name in all_names("paper"):
+        own = recipe(name)
+        options = dict(own.method.options)
+        if not own.method.name.startswith("avalanche-"):
+            assert options["drop_last"] == (not (own.model.kind.startswith("resnet") and own.method.name in KEEP_THE_LAST)), name
+            assert options["reset_optimizer"] == (own.method.name != "ssil"), name
+        else:
+            assert not {"drop_last", "reset_optimizer"} & options.keys()
 
 
 @pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])

@@ -112,3 +112,18 @@ def test_reading_all_recipes_needs_no_torch():
     code = "import sys; from avalanche_hfc.recipes import *; [recipe(n) for n in all_names()]; print({'torch', 'numpy'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (result.stdout, result.stderr) == ("set()\n", "")
+
+
+@pytest.mark.parametrize(
+    ("part", "leaf"),
+    [("train", "schedule_delay"), ("train", "decay_all"), ("method", "reset_optimizer"), ("model", "kind"), ("data", "num_steps")],
+)
+def test_a_recipe_of_another_version_is_refused_with_the_leaf_that_it_lacks(part, leaf):
+    held = json.loads(json.dumps(recipe("cifar100-b0-t5-hfc@paper").as_dict()))
+    assert Recipe.from_dict(held) == recipe("cifar100-b0-t5-hfc@paper")
+    value = held[part].pop(leaf)
+    with pytest.raises(ValueError, match=rf"cifar100-b0-t5-hfc@paper lacks {part}\.{leaf}\b.* written by another version"):
+        Recipe.from_dict(held)
+    held[part] |= {leaf: value, "momentun": 3}
+    with pytest.raises(ValueError, match=rf"cifar100-b0-t5-hfc@paper has unknown {part}\.momentun: it was written by another version"):
+        Recipe.from_dict(held)

@@ -111,10 +111,13 @@ CASES = {
     "early stop, evaluated every second epoch": Case(mlp, schedule=early_stop, train_epochs=4, validate=True, eval_every=2),
     "workers": Case(partial(mlp, dropout=0.3), schedule=cosine, transform=jitter, train_options={"num_workers": 2}),
     "optimizer reset in every step": Case(mlp, train_options={"reset_optimizer_state": True}),
+    "moments kept from step to step": Case(mlp, reset_optimizer=False),
+    "incomplete batches left out": Case(partial(mlp, dropout=0.3), transform=jitter, drop_last=True),
     "vit": Case(partial(vit, drop_path=0.3, backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, proj_drop_rate=0.1))),
     "vit with a frozen prefix": Case(partial(vit, msa_blocks=2, frozen_blocks=1, drop_path=0.3), recipe="paper"),
     "official": Official(quirks=False),
     "official with quirks": Official(quirks=True),
+    "official with quirks as an option": Official(quirks=False, optimizer_quirks=True),
 }
 EVERY_MOMENT = ("cosine",)  # the others: some moments of the second step
 SOME = {
