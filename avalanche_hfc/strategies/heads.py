@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from avalanche_hfc.models import GrowingLinear
+from avalanche_hfc.strategies.groups import group_number
 
 GIVEN_BY = {"features": "features (its `stages` are the maps to distil)"}
 Head = TypeVar("Head", bound=nn.Module)
@@ -42,8 +43,7 @@ def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], bui
 def exchange_parameters(optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]) -> None:
     """New parameters in the group of the old ones; the last group, where the heads usually stand, if the old ones are in none."""
     kept, gone = {id(parameter) for parameter in new}, {id(parameter) for parameter in old}
-    groups = [group for group in optimizer.param_groups if any(id(parameter) in gone for parameter in group["params"])]
-    group = (groups or optimizer.param_groups)[-1]
+    group = optimizer.param_groups[group_number(optimizer, old)]
     group["params"] = [p for p in group["params"] if id(p) not in gone - kept]
     present = {id(parameter) for parameter in group["params"]}
     group["params"] += [parameter for parameter in new if id(parameter) not in present]

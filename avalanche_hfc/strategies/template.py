@@ -128,6 +128,10 @@ class IncrementalTemplate(SupervisedTemplate):
         super().optimizer_step()
         torch.clear_autocast_cache()  # it holds the weights from before the step as long as the user's `autocast` block lasts
 
+    def clear_moments(self) -> None:
+        """Forget the moments of the optimizer; a method with another optimizer of its own extends it."""
+        self.optimizer.state.clear()
+
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
