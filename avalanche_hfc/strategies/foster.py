@@ -138,7 +138,7 @@ class FOSTER(ReplayMethod):
             Phase(
                 "compress",
                 num_epochs=self.compress_epochs,
-                groups=self.first_groups,
+                first_groups=self.first_groups,
                 lr=lambda rate: rate / self.first_groups.lr * self.compress_lr,
                 module=lambda: self.student,
                 data=lambda: self.adapted_dataset,

@@ -22,8 +22,8 @@ class Phase:
 
     `start` is what is done once, before the first epoch; `entered` is a context that holds for all epochs, and is entered again when an
     interrupted phase goes on. `finish` comes after the last epoch. The optimizer is of the kind of the strategy's, with a fresh state and
-    the groups that the strategy's had at construction, `groups`: `lr` makes a group's rate in the phase of its rate there. `overrides` are
-    options of all groups. `schedule`: the rates stay, or fall to 0 along a cosine. `limit`: every gradient entry is kept within ±limit.
+    the groups that the strategy's had at construction: `lr` makes the rate of a group in the phase of that in `first_groups`; `overrides`
+    are options of all groups. `schedule`: the rates stay, or fall to 0 along a cosine. `limit`: gradient entries are kept within ±limit.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Phase:
         name: str,
         *,
         num_epochs: int,
-        groups: FirstGroups,
+        first_groups: FirstGroups,
         lr: Callable[[float], float],
         module: Callable[[], nn.Module],
         data: Callable[[], Any],
@@ -45,7 +45,7 @@ class Phase:
     ):
         self.name = name
         self.num_epochs = num_epochs
-        self.groups = groups
+        self.first_groups = first_groups
         self.lr = lr
         self.module = module
         self.data = data
@@ -68,7 +68,7 @@ class Phase:
         with self.entered():
             if saved is not None:
                 set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
-            mirrored = self.groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
+            mirrored = self.first_groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
             self.optimizer = optimizer_like(strategy.optimizer, mirrored)
             self.rates = [group.get("lr", 1.0) for group in mirrored]
             if saved is not None:

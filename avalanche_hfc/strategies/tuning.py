@@ -47,7 +47,7 @@ class BalancedTuning:
             Phase(
                 "tune",
                 num_epochs=self.tune_epochs,
-                groups=self.first_groups,
+                first_groups=self.first_groups,
                 lr=lambda rate: self.tune_lr if self._own_tune_lr else rate * self.tune_fraction,
                 module=lambda: self.model,
                 data=lambda: concat_datasets(self.memory.exemplars()),
