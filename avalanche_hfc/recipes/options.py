@@ -41,6 +41,7 @@ PROXIES = {
     "num_proxies": count(10),
     "tune_epochs": count(20),
     "tune_lr": number(None),
+    "scale_lr": number(0.1),
     "inference": word("head", "head", "nme"),
     "flip": flag(False),
 }

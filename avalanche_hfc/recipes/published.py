@@ -60,7 +60,7 @@ PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
 }
 
 # (method, condition): "any", "cifar100" or "imagenet" by the data; "cnn" and "cnn-<data set>" with a ResNet
-POD_IMAGENET: Layers = (("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0)),)
+POD_IMAGENET: Layers = (("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),)
 POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
 PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL, CIFAR code", dict(flip=True)),),

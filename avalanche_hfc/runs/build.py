@@ -18,7 +18,7 @@ from avalanche_hfc.recipes.own_methods import load_class
 from avalanche_hfc.runs.data import build_benchmark
 from avalanche_hfc.runs.schedule import SchedulePlugin
 from avalanche_hfc.strategies import STRATEGIES
-from avalanche_hfc.strategies.groups import decays
+from avalanche_hfc.strategies.decay_groups import decays
 
 HEAD_PARTS = ("head", "tsa", "shared_embedding")  # of a model, by the first word of a parameter's name
 OF_BACKBONE = {"embed_dim": "embed_dim", "num_heads": "num_heads", "in_channels": "in_chans"}  # options of a ViT that timm takes

@@ -30,9 +30,9 @@ def checked_count(owner: str, name: str, value: Any) -> int:
     return value
 
 
-def checked_lr(owner: str, name: str, lr: Any, default: float) -> float:
-    """A learning rate; None is the default."""
-    if lr is None:
+def checked_lr(owner: str, name: str, lr: Any, default: float | None = None) -> float:
+    """A learning rate; None is the default, where there is one."""
+    if lr is None and default is not None:
         return default
     if not is_number(lr) or not 0 < lr < float("inf"):
         raise ValueError(f"{owner}: {name} must be a number above 0, got {lr!r}.")

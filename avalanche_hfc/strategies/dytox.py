@@ -28,8 +28,8 @@ RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
 class DyTox(BalancedTuning, BalancedReplay):
     """L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + 0.1 mean BCE(divergence head).
 
-    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at a tenth of the optimizer's rate if `tune_lr`
-    is None. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
+    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at `tune_lr`; None: a tenth of the rate that
+    they have in the optimizer. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("divergence_weight", "tune_epochs", "tune_lr", "relation_form")
@@ -56,7 +56,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         check_numbers("DyTox", divergence_weight=divergence_weight)
         lookup(RELATIONS, relation, "relation")
         self.divergence_weight = divergence_weight
-        self.set_tuning(optimizer, tune_epochs, tune_lr)
+        self.set_tuning(model, optimizer, tune_epochs, tune_lr)
         self.relation_form = relation
         self._divergence: Tensor | None = None
         super().__init__(model=model, optimizer=optimizer, **kwargs)

@@ -23,6 +23,7 @@ from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies.checks import check_numbers, checked_count, checked_lr
+from avalanche_hfc.strategies.groups import FirstGroups
 from avalanche_hfc.strategies.heads import check_model, put_head
 from avalanche_hfc.strategies.phases import Phase
 from avalanche_hfc.strategies.replay import ReplayMethod
@@ -33,8 +34,9 @@ class FOSTER(ReplayMethod):
 
     φ° is the frozen model of the step before, φ starts as its copy, W as [W°, fresh]; w are weights from class counts, `beta` β₁. Then
     `compress_epochs` (None: as many as `train_epochs`) epochs on the same data teach one extractor, started from φ°, the weighted
-    softmax of z (`compress_beta` β₂, the rate `compress_lr` falls along a cosine, no weight decay). That network predicts, and is φ° of
-    the next step. The model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
+    softmax of z (`compress_beta` β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which fall along a
+    cosine; `compress_lr` is the first group's, the others keep their ratio to it. That network predicts, and is φ° of the next step. The
+    model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("beta", "compress_beta", "distillation_weight", "compress_epochs", "compress_lr")
@@ -64,7 +66,8 @@ class FOSTER(ReplayMethod):
         self.distillation_weight = distillation_weight
         compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
         self.compress_epochs = checked_count("FOSTER", "compress_epochs", compress_epochs)
-        self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, optimizer.defaults["lr"])
+        self.first_groups = FirstGroups(optimizer)
+        self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, self.first_groups.lr)
         self.student: Any = None
         self._auxiliary: Tensor | None = None
         self._weights: dict[float, Tensor] = {}
@@ -135,7 +138,8 @@ class FOSTER(ReplayMethod):
             Phase(
                 "compress",
                 num_epochs=self.compress_epochs,
-                lr=self.compress_lr,
+                first_groups=self.first_groups,
+                lr=lambda rate: rate / self.first_groups.lr * self.compress_lr,
                 module=lambda: self.student,
                 data=lambda: self.adapted_dataset,
                 loss=self.compression_loss,

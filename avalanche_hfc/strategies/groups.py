@@ -1,58 +1,76 @@
-"""Parameter groups of an optimizer in which norms and biases have no weight decay: those with the entry `decays` False."""
+"""The groups of the user's optimizer as they were at construction: what later phases, and a rule of a method's own, are relative to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 
-def decays(parameter: nn.Parameter) -> bool:
-    """Whether a parameter has weight decay where norms and biases have none: those are the ones of at most one dimension."""
-    return parameter.ndim > 1
+class FirstGroups:
+    """Options of each group at construction. A schedule changes rates, growth changes parameters; the number of a group stays."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.options = [options_of(optimizer, group) for group in optimizer.param_groups]
+
+    @property
+    def lr(self) -> float:
+        """The rate of the first group that trains: the base that a recipe's factors multiply."""
+        return next((rate for rate in map(rate_of, self.options) if rate), 1.0)
+
+    def rate(self, optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> float:
+        """The rate of these parameters at construction, such as those of a head."""
+        return rate_of(self._options(optimizer, group_number(optimizer, parameters)))
+
+    def course(self, optimizer: Optimizer, parameter: nn.Parameter) -> float:
+        """What schedules have made of this parameter's rate: the rate now as a part of that at construction."""
+        number = group_number(optimizer, [parameter])
+        first, now = rate_of(self._options(optimizer, number)), current_rate(optimizer.param_groups[number])
+        return now / first if first else float(now > 0)
+
+    def mirrored(self, strategy: Any, module: nn.Module, lr: Callable[[float], float], **overrides: Any) -> list[dict[str, Any]]:
+        """Groups for the parameters of `module` that train, each with the options of the model's parameter of the same name.
+
+        `lr` makes the rate of a group of the rate that it had at construction; `overrides` hold for all groups.
+        """
+        optimizer = strategy.optimizer
+        owners = {id(parameter): number for number, group in enumerate(optimizer.param_groups) for parameter in group["params"]}
+        numbers = {name: owners.get(id(parameter), len(self.options) - 1) for name, parameter in strategy.model.named_parameters()}
+        members: dict[int, list[nn.Parameter]] = {}
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                members.setdefault(numbers[name], []).append(parameter)
+        groups = []
+        for number, parameters in sorted(members.items()):
+            options = self._options(optimizer, number)
+            own = {**options, "lr": lr(rate_of(options)), **overrides}
+            groups.append({"params": parameters, **{name: value for name, value in own.items() if name in options}})
+        return groups
+
+    def _options(self, optimizer: Optimizer, number: int) -> dict[str, Any]:
+        """Those at construction; of a group that came later, those it has now."""
+        if number < len(self.options):
+            return self.options[number]
+        return options_of(optimizer, optimizer.param_groups[number])
 
 
-def fits(group: Mapping[str, Any], parameter: nn.Parameter) -> bool:
-    """Whether the weight decay of a group is meant for the parameter."""
-    return group.get("decays", True) == decays(parameter)
+def options_of(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
+    """The options of a group that an optimizer of the same kind takes, with the rate that schedulers of torch started from."""
+    options = {name: value for name, value in group.items() if name in optimizer.defaults}
+    return {**options, "lr": group["initial_lr"]} if "initial_lr" in group else options
 
 
-def place_parameters(optimizer: Optimizer, model: nn.Module, known: Mapping[str, nn.Parameter]) -> None:
-    """Add parameters with a new name to the group that has their weight decay, of the nearest module with such a group.
-
-    Avalanche adds them itself where all parameters near them are in one group; where norms and biases have groups of their own it cannot
-    tell. `known` are the parameters as Avalanche saw them last: what was made anew under an old name is left to it.
-    """
-    groups = optimizer.param_groups
-    if all(group.get("decays", True) for group in groups):
-        return
-    places = {id(parameter): place for place, group in enumerate(groups) for parameter in group["params"]}
-    named = dict(model.named_parameters())
-    placed = {name: places[id(parameter)] for name, parameter in {**named, **known}.items() if id(parameter) in places}
-    for name, parameter in named.items():
-        if name not in placed:
-            fitting = {other: place for other, place in placed.items() if fits(groups[place], parameter)}
-            near = nearest(name, fitting)
-            if len(near) == 1:
-                groups[near.pop()]["params"].append(parameter)
+def rate_of(options: dict[str, Any]) -> float:
+    """1 where an optimizer knows no rate."""
+    return float(options.get("lr", 1.0))
 
 
-def nearest(name: str, placed: Mapping[str, int]) -> set[int]:
-    """The groups of the smallest module around a name that has any."""
-    parts = name.split(".")
-    for depth in range(len(parts) - 1, -1, -1):
-        around = "".join(f"{part}." for part in parts[:depth])
-        found = {place for other, place in placed.items() if other.startswith(around)}
-        if found:
-            return found
-    return set()
+def current_rate(group: dict[str, Any]) -> float:
+    return float(group.get("lr", 1.0))
 
 
-def with_decay_of(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> list[Any]:
-    """Parameters for an optimizer like this one: in two groups where its norms and biases have no weight decay."""
-    if all(group.get("decays", True) for group in optimizer.param_groups):
-        return list(parameters)
-    return [
-        {"params": [parameter for parameter in parameters if decays(parameter)]},
-        {"params": [parameter for parameter in parameters if not decays(parameter)], "weight_decay": 0.0},
-    ]
+def group_number(optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> int:
+    """The group that holds one of these parameters; the last one, where the heads usually stand, if none does."""
+    wanted = {id(parameter) for parameter in parameters}
+    held = [number for number, group in enumerate(optimizer.param_groups) if any(id(parameter) in wanted for parameter in group["params"])]
+    return (held or [len(optimizer.param_groups) - 1])[-1]

@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from avalanche_hfc.models import GrowingLinear
-from avalanche_hfc.strategies.groups import fits
+from avalanche_hfc.strategies.decay_groups import fits
 
 GIVEN_BY = {"features": "features (its `stages` are the maps to distil)"}
 Head = TypeVar("Head", bound=nn.Module)

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import torch
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_value_
 from torch.optim import Optimizer
 
-from avalanche_hfc.strategies.groups import with_decay_of
+from avalanche_hfc.strategies.groups import FirstGroups
 from avalanche_hfc.strategies.randomness import random_state, set_random_state
 
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
@@ -31,7 +32,9 @@ class Phase:
     """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters of `module` that require gradients.
 
     `start` is what is done once, before the first epoch; `entered` is a context that holds for all epochs, and is entered again when an
-    interrupted phase goes on. `finish` comes after the last epoch. `schedule`: the learning rate stays, or falls to 0 along a cosine.
+    interrupted phase goes on. `finish` comes after the last epoch. The optimizer is of the kind of the strategy's, with a fresh state and
+    the groups that the strategy's had at construction: `lr` makes the rate of a group in the phase of that in `first_groups`; `overrides`
+    are options of all groups. `schedule`: the rates stay, or fall to 0 along a cosine. `limit`: gradient entries are kept within ±limit.
     """
 
     def __init__(
@@ -39,7 +42,8 @@ class Phase:
         name: str,
         *,
         num_epochs: int,
-        lr: float,
+        first_groups: FirstGroups,
+        lr: Callable[[float], float],
         module: Callable[[], nn.Module],
         data: Callable[[], Any],
         loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]],
@@ -48,9 +52,11 @@ class Phase:
         finish: Callable[[], None] | None = None,
         schedule: Literal["constant", "cosine"] = "constant",
         overrides: Mapping[str, Any] | None = None,
+        limit: float | None = None,
     ):
         self.name = name
         self.num_epochs = num_epochs
+        self.first_groups = first_groups
         self.lr = lr
         self.module = module
         self.data = data
@@ -60,8 +66,10 @@ class Phase:
         self.finish = finish
         self.schedule = schedule
         self.overrides = overrides or {}
+        self.limit = limit
         self.epoch = 0
         self.optimizer: Optimizer
+        self.rates: list[float] = []
 
     def run(self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
         """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
@@ -71,10 +79,9 @@ class Phase:
         with self.entered():
             if saved is not None:
                 set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
-            module = self.module()
-            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-            groups = with_decay_of(strategy.optimizer, trained)
-            self.optimizer = optimizer_like(strategy.optimizer, groups, lr=self.lr, **self.overrides)
+            mirrored = self.first_groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
+            self.optimizer = optimizer_like(strategy.optimizer, mirrored)
+            self.rates = [group.get("lr", 1.0) for group in mirrored]
             if saved is not None:
                 self.load(strategy, saved)
             strategy.phase_running = self
@@ -96,8 +103,8 @@ class Phase:
         while self.epoch < self.num_epochs:
             turns(strategy, "before_phase_epoch", **kwargs)
             strategy.losses.start()
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.lr * lr_factor(self.schedule, self.epoch, self.num_epochs)
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
             for batch in loader:
                 self._iteration(strategy, batch[0].to(strategy.device), batch[1].to(strategy.device))
             strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
@@ -110,6 +117,8 @@ class Phase:
         terms = self.loss(x, targets)
         total = sum_of(terms)
         total.backward()
+        if self.limit is not None:
+            clip_grad_value_([parameter for group in self.optimizer.param_groups for parameter in group["params"]], self.limit)
         self.optimizer.step()
         strategy.losses.add(total.detach(), {name: term.detach() for name, term in terms.items()})
 
@@ -152,8 +161,8 @@ def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
     return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * epoch / num_epochs)) / 2
 
 
-def optimizer_like(optimizer: Optimizer, parameters: Iterable[Any], **overrides: Any) -> Optimizer:
-    """An optimizer of the same kind and options over other parameters or groups of them, with a fresh state."""
+def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], **overrides: Any) -> Optimizer:
+    """An optimizer of the same kind and options over other parameters, or groups of them, with a fresh state."""
     accepted = inspect.signature(type(optimizer).__init__).parameters
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}

@@ -17,7 +17,7 @@ from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 from avalanche_hfc.strategies.checks import check_first_step, check_flags
-from avalanche_hfc.strategies.groups import place_parameters
+from avalanche_hfc.strategies.decay_groups import place_parameters
 from avalanche_hfc.strategies.losses import EpochLosses
 from avalanche_hfc.strategies.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies.progress import Progress

@@ -40,9 +40,11 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("cifar100-b0-t10-podnet-resnet32", dict(spatial_weight=3, flat_weight=1, tune_lr=0.05, tune_epochs=20)),
+        ("cifar100-b0-t10-podnet-resnet32", dict(spatial_weight=3, flat_weight=1, tune_lr=0.05, tune_epochs=20, scale_lr=0.1)),
         ("imagenet100-b0-t10-podnet-cscct-resnet18", dict(spatial_weight=8, flat_weight=10, tune_lr=0.01, clustering_weight=3)),
-        ("imagenet100-b0-t10-podnet", dict(spatial_weight=8, flat_weight=10, tune_lr=None)),  # the rate belongs to SGD
+        ("imagenet100-b0-t10-podnet", dict(spatial_weight=8, flat_weight=10, tune_lr=None, scale_lr=0.05)),  # the rate belongs to SGD
+        ("imagenet1000-b0-t10-podnet-cscct", dict(scale_lr=0.05, tune_lr=None)),
+        ("imagenet100-b0-t10-afc", dict(importance_weight=10, scale_lr=0.1, tune_lr=None)),
         ("cifar100-b0-t10-afc-resnet32", dict(importance_weight=4, tune_lr=0.05)),
         ("imagenet100-b0-t10-afc-resnet18", dict(importance_weight=10, tune_lr=0.02)),
         ("cifar100-b0-t10-ssil-resnet32", dict(replay_mb_size=32, lr_by_step=True)),

@@ -109,6 +109,8 @@ def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_lo
         ("podnet", dict(flat_weight=float("nan")), "flat_weight must be a number of 0 or more, got nan"),
         ("podnet", dict(tune_epochs=0), "tune_epochs must be a whole number of 1 or more, got 0"),
         ("podnet", dict(tune_lr=0), "tune_lr must be a number above 0, got 0"),
+        ("podnet", dict(scale_lr=0.0), "scale_lr must be a number above 0, got 0.0"),
+        ("afc", dict(scale_lr=float("inf")), "scale_lr must be a number above 0, got inf"),
         ("podnet-cscct", dict(reduction="row"), "Did you mean 'rows'"),
         ("afc", dict(importance_weight=float("inf")), "importance_weight"),
         ("ssil", dict(relation="joint"), "relation='joint' acts only with losses"),

@@ -64,6 +64,23 @@ def test_the_rate_of_tuning_is_constant_and_its_own():
     assert rates == pytest.approx([0.04, 0.04, 0.3, 0.3, 0.008])
 
 
+@pytest.mark.parametrize(("name", "largest"), [("podnet", 5.0), ("podnet-cscct", 5.0), ("afc", 5.0), ("dytox", None)])
+def test_gradients_of_proxies_are_kept_within_five_in_the_tuning_as_well(name, largest):
+    """What SGD moves in one update of a loss blown up; DyTox has no limit."""
+    marks = []
+    look = At("before_phase_epoch", lambda s: marks.append(weights(s)))
+    strategy = build(name, tune_epochs=1, tune_lr=0.5, train_mb_size=64, plugins=[look])
+    loss = strategy.tuning_loss
+    strategy.tuning_loss = lambda x, y: {"classification": 1e4 * loss(x, y)["classification"]}
+    steps_of(strategy, 2)
+    after = weights(strategy)
+    steps = torch.cat([(after[key] - marks[0][key]).flatten() for key in moved(marks[0], after)]).abs() / 0.5
+    if largest is None:
+        assert steps.max() > 50
+    else:
+        assert steps.max() == pytest.approx(largest, rel=1e-4) and (steps > largest - 0.01).float().mean() > 0.5
+
+
 def test_new_proxies_start_as_centres_of_the_old_models_features():
     met = []
 
