@@ -26,7 +26,7 @@ class _PooledViT(_BlocksOfViT, EmbeddingModel):
         return self._pool(self.tokens(x, prefix))
 
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
-        """Embedding, stages and tokens of one forward. The class says after which blocks the stages are taken; `token_map` makes them maps."""
+        """Embedding, stages and tokens of one forward. The class says which blocks end the stages; `token_map` makes them maps."""
         tokens, stages = self.tokens_and_stages(x)
         return Features(self._pool(tokens), stages, tokens)
 

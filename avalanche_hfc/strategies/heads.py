@@ -39,6 +39,14 @@ def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], bui
     return new
 
 
+def start_rows(model: nn.Module, start: str | None) -> None:
+    """New rows of the model's linear head are drawn as the method's authors do (`GrowingLinear.start`); None leaves it as it is."""
+    if start is not None:
+        for module in model.modules():
+            if isinstance(module, GrowingLinear):
+                module.start = start
+
+
 def exchange_parameters(optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]) -> None:
     """New parameters in the group of the old ones; the last group, where the heads usually stand, if the old ones are in none."""
     kept, gone = {id(parameter) for parameter in new}, {id(parameter) for parameter in old}

@@ -30,10 +30,12 @@ class SSIL(ReplayMethod):
     A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that); an epoch is one pass over the new data.
     The learning rate of step t is that of the optimizer divided by t, unless `lr_by_step` is False. Memory: the first images of a class,
     exactly `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned (its softmax is 1): a warning.
+    New rows of the head start as those of nn.Linear, in every step.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")
     distils = True
+    head_start = "linear"
     rule = "first"
 
     def __init__(

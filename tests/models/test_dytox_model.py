@@ -206,6 +206,23 @@ def test_a_new_token_is_trunc_normal_with_std_0_02():
     assert torch.cat([*head.tokens]).std().item() == pytest.approx(0.02, rel=0.05)
 
 
+def test_heads_of_steps_and_of_divergence_start_as_torch_s_linear_layer_and_old_ones_keep_their_bits():
+    torch.manual_seed(0)
+    head, drawn = TaskTokens(384, 12), {"heads": [], "divergence": []}
+    for step in range(3):
+        old = [p.detach().clone() for p in head.heads.parameters()]
+        head.grow(range(200 * step, 200 * step + 200))
+        assert all(torch.equal(p, before) for p, before in zip(head.heads.parameters(), old, strict=False))
+        drawn["heads"].append(head.heads[-1].linear)
+        if step:
+            drawn["divergence"].append(head.divergence.linear)
+    for layers in drawn.values():
+        for values in (torch.cat([layer.weight.flatten() for layer in layers]), torch.cat([layer.bias for layer in layers])):
+            bound = 384**-0.5  # 0.051
+            assert values.abs().max() <= bound and values.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert all(torch.equal(part.norm.weight, torch.ones(384)) and not part.norm.bias.any() for part in (*head.heads, head.divergence))
+
+
 def moved(net):
     """The names that an optimizer step with decay changes."""
     before = {name: p.detach().clone() for name, p in net.named_parameters()}

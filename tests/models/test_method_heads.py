@@ -35,6 +35,8 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
     teacher = grown(BoostedHead(4), 2, 0)
     head = copy.deepcopy(teacher)
     grown(head, 3, 1)
+    for part in (teacher.single, head.single, head.boosted):
+        part.bias.data += 1  # trained
     before = copy.deepcopy(head)
     head.begin_boosting(teacher)
     old, new = [0, 2], [1, 3]
@@ -43,13 +45,27 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
         (head.boosted.weight[old, 4:], before.boosted.weight[old, 4:]),
         (head.boosted.weight[new], before.boosted.weight[new]),
         (head.single.weight, before.single.weight),
-        (head.single.bias, before.single.bias),
     ):
         assert (fresh != was).all() and (fresh != 0).all()
+    assert not head.single.bias.any() and not head.boosted.bias[new].any()
     f_old, f_new = torch.randn(5, 4), torch.randn(5, 4)
     z = head.boost(f_old, f_new)
     torch.testing.assert_close(z[:, old], teacher(f_old)[:, old] + f_new @ head.boosted.weight[old, 4:].T)
     torch.testing.assert_close(head(f_new), f_new @ head.single.weight.T + head.single.bias)
+
+
+def test_rows_of_foster_s_heads_start_uniform_by_their_own_inputs_without_bias_also_when_boosting_begins():
+    """kaiming_uniform_ for a linear layer, SimpleLinear of the authors: ±√(3/D) for `single`, ±√(3/2D) for `boosted`."""
+    torch.manual_seed(0)
+    head = grown(BoostedHead(64), *range(300))
+    teacher = copy.deepcopy(head)
+    grown(head, *range(300, 600))
+    for moment in ("growth", "boosting"):
+        for part, inputs in ((head.single, 64), (head.boosted, 128)):
+            fresh, bound = part.weight[300:].flatten(), (3 / inputs) ** 0.5
+            assert fresh.abs().max() <= bound and fresh.std().item() == pytest.approx(inputs**-0.5, rel=0.05), moment
+            assert not part.bias[300:].any()
+        head.begin_boosting(teacher)
 
 
 MODELS = {
