@@ -12,13 +12,16 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 
 class BoostedHead(DynamicModule):
-    """`single`: D -> C, the head of the compressed network and, while boosting, the auxiliary head. `boosted`: 2D -> C, [φ°; φ] -> z."""
+    """`single`: D -> C, the head of the compressed network and, while boosting, the auxiliary head. `boosted`: 2D -> C, [φ°; φ] -> z.
+
+    A new row of either is drawn from U(±√(3/n)), n its inputs, with bias 0.
+    """
 
     def __init__(self, in_features: int):
         super().__init__()
         self.in_features = in_features
-        self.single = GrowingLinear(in_features)
-        self.boosted = GrowingLinear(2 * in_features)
+        self.single = GrowingLinear(in_features, start="uniform")
+        self.boosted = GrowingLinear(2 * in_features, start="uniform")
 
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
         return self.single(embedding)

@@ -18,6 +18,7 @@ class ConViTEncoder(nn.Module):
     """DyTox's encoder at its published size: 32 px, patch 4, D = 384, 5 blocks, 12 heads (8.9 M). No class token, no last norm.
 
     `drop_path` is what the block after the encoder, a TAB, gets; the encoder's blocks go up to it in equal steps from 0.
+    The maps are the patches after blocks round(k · num_blocks / 4), k = 1…4: a TAB reads those of the last as well.
     """
 
     shares_prefix = False
@@ -71,7 +72,7 @@ class ConViTEncoder(nn.Module):
         return self._outputs(x)[-1]
 
     def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
-        """Tokens (b, N, D) and the four maps (b, D, n, n) of one forward."""
+        """Tokens (b, N, D) and the four maps (b, D, n, n), as `token_map` gives them, of one forward."""
         outputs = self._outputs(x)
         grid: Any = self.patch_embed.grid_size
         return outputs[-1], [token_map(outputs[end - 1], 0, grid) for end in stage_ends(len(self.blocks))]

@@ -18,7 +18,7 @@ from avalanche_hfc.models.tsa import TSABlock
 
 
 class StepHead(nn.Module):
-    """Linear(LN(e)) for the classes of one step; `class_ids (K,)` are their columns."""
+    """Linear(LN(e)) for the classes of one step, drawn as nn.Linear is: U(±1/√D). `class_ids (K,)` are their columns."""
 
     class_ids: Tensor
 
@@ -26,8 +26,6 @@ class StepHead(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.linear = nn.Linear(dim, len(class_ids) if num_outputs is None else num_outputs)
-        trunc_normal_(self.linear.weight, std=0.02)
-        nn.init.zeros_(self.linear.bias)
         self.register_buffer("class_ids", torch.tensor(class_ids, dtype=torch.long))
 
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b K"]:

@@ -117,24 +117,26 @@ class _BlocksOfViT(DynamicModule):
         return self._tokens(x, prefix, {})
 
     def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
-        """Z (b, T, D) and the four maps (b, D, h, w) of one forward."""
+        """Z (b, T, D) and the four maps (b, D, h, w), as `token_map` gives them, of one forward."""
         tokens, ends = self._tokens_and_ends(x)
-        return tokens, self._maps(x, ends)
+        return tokens, [token_map(end, self.backbone.num_prefix_tokens, self._grid(x)) for end in ends]
+
+    def _num_read(self) -> int:
+        """The blocks, from the first on, whose patch tokens something reads later: maps are taken after these."""
+        return self.msa_blocks
 
     def _tokens_and_ends(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Z and the tokens after the block that ends each stage, (b, T, D) each."""
-        ends = stage_ends(self.msa_blocks)
+        ends = stage_ends(self._num_read())
         kept: dict[int, Tensor | None] = dict.fromkeys(ends)
         tokens = self._tokens(x, None, kept)
         return tokens, [kept[end] for end in ends]  # type: ignore[misc]
 
-    def _maps(self, x: Tensor, ends: list[Tensor]) -> list[Tensor]:
-        """Tokens at the ends of stages as maps, without the prefix tokens."""
-        grid = self.backbone.patch_embed.dynamic_feat_size((x.shape[-2], x.shape[-1]))
-        return [token_map(tokens, self.backbone.num_prefix_tokens, grid) for tokens in ends]
+    def _grid(self, x: Tensor) -> tuple[int, int]:
+        return self.backbone.patch_embed.dynamic_feat_size((x.shape[-2], x.shape[-1]))
 
     def _tokens(self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]) -> Float[Tensor, "b T D"]:
-        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with."""
+        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with; 0 is what enters the first."""
         if prefix is not None and not self.shares_prefix:
             raise ValueError("embed: a prefix was given, but this model has no frozen blocks without adapters to take it from.")
         if self.shares_prefix:
@@ -156,6 +158,8 @@ class _BlocksOfViT(DynamicModule):
         return vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
 
     def _through(self, tokens: Tensor, start: int, stop: int, kept: dict[int, Tensor | None]) -> Tensor:
+        if start in kept:
+            kept[start] = tokens
         for index in range(start, stop):
             tokens = self.backbone.blocks[index](tokens)
             if index + 1 in kept:
@@ -164,7 +168,7 @@ class _BlocksOfViT(DynamicModule):
 
 
 class ViTEncoder(_BlocksOfViT):
-    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel. Arguments as TSAViT's."""
+    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel. Arguments and maps as TSAViT's."""
 
     def __init__(
         self,

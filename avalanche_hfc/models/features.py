@@ -7,18 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from avalanche.models import DynamicModule
 from jaxtyping import Float
 from torch import Tensor
 
 NUM_STAGES = 4
+EPS = 1e-5  # of the norm in front of a ViT's maps
 
 
 class Features(NamedTuple):
     """What a method may distil, from one forward."""
 
     embedding: Float[Tensor, "b D"]  # input of the head
-    stages: list[Tensor]  # four maps (b, channels, h, w). ViT: patch tokens after a quarter, half, three quarters, all of the blocks
+    stages: list[Tensor]  # four maps (b, channels, h, w). ViT: patch tokens after four blocks that something reads later, see `token_map`
     tokens: Float[Tensor, "b T D"] | None  # of the last block, prefix tokens first, normalised if the encoder has a last norm; CNN: None
 
 
@@ -41,7 +43,10 @@ class EmbeddingModel(DynamicModule):
         raise NotImplementedError
 
     def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        """The derivative of loss(embedding), a scalar, with respect to each stage of `features(x)`; 0 where a stage is frozen."""
+        """The derivative of loss(embedding), a scalar, with respect to each stage of `features(x)`; 0 where a stage is frozen.
+
+        ViT: as a map moves, the mean and the spread of each token, which the map leaves out, stay (`token_map_gradient`).
+        """
         raise NotImplementedError
 
     def get_features(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
@@ -63,10 +68,29 @@ def gradients_of(loss: Float[Tensor, ""], inputs: Sequence[Tensor]) -> list[Tens
 
 
 def stage_ends(num_blocks: int) -> list[int]:
-    """The block, counted from 1, that ends stage k = 1…4: round(k · num_blocks / 4), at least the first."""
-    return [max(1, round(quarter * num_blocks / NUM_STAGES)) for quarter in range(1, NUM_STAGES + 1)]
+    """The block, counted from 1, that ends stage k = 1…4: round(k · num_blocks / 4), at least the first. A few blocks end several stages.
+
+    No block at all: 0, what enters the first.
+    """
+    return [max(min(1, num_blocks), round(quarter * num_blocks / NUM_STAGES)) for quarter in range(1, NUM_STAGES + 1)]
 
 
 def token_map(tokens: Float[Tensor, "b T D"], num_prefix: int, grid: tuple[int, int]) -> Float[Tensor, "b D h w"]:
-    """Patch tokens as a map, without the prefix tokens."""
-    return tokens[:, num_prefix:].transpose(1, 2).unflatten(2, grid)
+    """Patch tokens as a map, without the prefix tokens, each token brought to mean 0 and variance 1: a LayerNorm without parameters.
+
+    In the tokens of pre-trained ViTs a few channels are huge; a distance of raw maps would see little else.
+    """
+    patches = tokens[:, num_prefix:]
+    return _as_map(F.layer_norm(patches, patches.shape[-1:], eps=EPS), grid)
+
+
+def token_map_gradient(
+    gradient: Float[Tensor, "b T D"], tokens: Float[Tensor, "b T D"], num_prefix: int, grid: tuple[int, int]
+) -> Float[Tensor, "b D h w"]:
+    """d loss / d map from d loss / d tokens. Nothing reads the map, but a token is μ + σ · map: with μ and σ held, σ · d loss / d token."""
+    spread = (tokens[:, num_prefix:].var(-1, correction=0, keepdim=True) + EPS).sqrt()
+    return _as_map(spread * gradient[:, num_prefix:], grid)
+
+
+def _as_map(patches: Float[Tensor, "b N D"], grid: tuple[int, int]) -> Float[Tensor, "b D h w"]:
+    return patches.transpose(1, 2).unflatten(2, grid)

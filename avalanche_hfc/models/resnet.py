@@ -24,13 +24,15 @@ BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the clas
 class _ResNet(EmbeddingModel):
     """Stem, residual blocks, mean over the map, `head`.
 
-    `last_relu` is the ReLU after the last residual sum, in front of the pooling; `block_relu` the one after every other sum.
+    Which residual sums have a ReLU: `block_relu` those inside a stage, `stage_relu` those that end a stage, its maps (None: as
+    `block_relu`), `last_relu` the last one, in front of the pooling.
     """
 
-    def __init__(self, embed_dim: int, *, last_relu: bool, block_relu: bool):
+    def __init__(self, embed_dim: int, *, last_relu: bool, stage_relu: bool | None, block_relu: bool):
         super().__init__()
         self.embed_dim = embed_dim
         self.last_relu = last_relu
+        self.stage_relu = block_relu if stage_relu is None else stage_relu
         self.block_relu = block_relu
 
     def _stem(self, x: Tensor) -> Tensor:
@@ -47,8 +49,12 @@ class _ResNet(EmbeddingModel):
         """The residual sum of every block, before any ReLU."""
         sums = [self._stem(x)]
         for number, block in enumerate(self._blocks()):
-            sums.append(block(F.relu(sums[-1]) if number > 0 and self.block_relu else sums[-1]))
+            sums.append(block(F.relu(sums[-1]) if number > 0 and self._has_relu(number) else sums[-1]))
         return sums[1:]
+
+    def _has_relu(self, number: int) -> bool:
+        """Of the sum of block `number`, counted from 1, that is not the last."""
+        return self.stage_relu if number in self._stage_ends() else self.block_relu
 
     def _pool(self, last: Float[Tensor, "b D h w"]) -> Float[Tensor, "b D"]:
         return (F.relu(last) if self.last_relu else last).mean((2, 3))
@@ -67,15 +73,24 @@ class _ResNet(EmbeddingModel):
 
 
 class ResNet32(_ResNet):
-    """The CIFAR ResNet of 32 layers, D = 64, 0.46 M parameters. iCaRL: `last_relu=False`; PODNet, AFC: `block_relu=False` as well.
+    """The CIFAR ResNet of 32 layers, D = 64, 0.46 M parameters.
 
+    iCaRL: `last_relu=False`. PODNet, AFC: `last_relu=False, block_relu=False, zero_residual=True`: no sum has a ReLU.
     Stages: the ends of the first two widths, the last but one block, and the last: 16×32², 32×16², 64×8², 64×8² at 32 px.
     Where the width doubles, the shortcut takes every second pixel and fills up with zero channels. `zero_residual` starts the last norm
     of each block at 0, so that the block is first its shortcut (PODNet).
     """
 
-    def __init__(self, *, last_relu: bool = True, block_relu: bool = True, zero_residual: bool = False, in_channels: int = 3):
-        super().__init__(64, last_relu=last_relu, block_relu=block_relu)
+    def __init__(
+        self,
+        *,
+        last_relu: bool = True,
+        stage_relu: bool | None = None,
+        block_relu: bool = True,
+        zero_residual: bool = False,
+        in_channels: int = 3,
+    ):
+        super().__init__(64, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
         self.stem = nn.Sequential(nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
         blocks, width_before = [], 16
         for width in (16, 32, 64):
@@ -118,7 +133,8 @@ class ResNet18(_ResNet):
     """timm's resnet18, D = 512, 11.2 M parameters; the stages are its four layers.
 
     `stem` is "7x7" with stride 2 (ImageNet) or "3x3" with stride 1. `max_pool` behind it halves the map once more; None: with 7x7 only.
-    PODNet on ImageNet: `stem="3x3", max_pool=True, last_relu=False, block_relu=False, zero_residual=True`.
+    PODNet, AFC on ImageNet: `stem="3x3", max_pool=True, last_relu=False, stage_relu=False, zero_residual=True`: the first block of each
+    layer keeps the ReLU after its sum, the second has none.
     `weights` is None (random), "timm" (fetch; 7x7 only) or a path (`load_weights`; the report is kept as `load_report`).
     """
 
@@ -128,6 +144,7 @@ class ResNet18(_ResNet):
         stem: str = "7x7",
         max_pool: bool | None = None,
         last_relu: bool = True,
+        stage_relu: bool | None = None,
         block_relu: bool = True,
         zero_residual: bool = False,
         in_channels: int = 3,
@@ -137,7 +154,7 @@ class ResNet18(_ResNet):
             raise ValueError(f"ResNet18: stem must be one of {', '.join(STEMS)}, got {stem!r}.")
         if weights == "timm" and stem != "7x7":
             raise ValueError(f"ResNet18: timm's weights have the stem 7x7, got stem={stem!r}.")
-        super().__init__(512, last_relu=last_relu, block_relu=block_relu)
+        super().__init__(512, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
         net = timm.create_model(
             "resnet18", pretrained=weights == "timm", num_classes=0, in_chans=in_channels, zero_init_last=zero_residual
         )

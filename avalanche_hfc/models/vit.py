@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc.models.backbone import Size
 from avalanche_hfc.models.encoder import Weights, _BlocksOfViT
-from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of
+from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of, token_map_gradient
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.tsa import TSABlock
 
@@ -26,13 +26,15 @@ class _PooledViT(_BlocksOfViT, EmbeddingModel):
         return self._pool(self.tokens(x, prefix))
 
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
-        """Embedding, stages and tokens of one forward. Stage k = 1…4 is the output of block round(k · l_m / 4), at least of the first."""
+        """Embedding, stages and tokens of one forward. The class says which blocks end the stages; `token_map` makes them maps."""
         tokens, stages = self.tokens_and_stages(x)
         return Features(self._pool(tokens), stages, tokens)
 
     def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
         tokens, ends = self._tokens_and_ends(x)
-        return self._maps(x, gradients_of(loss(self._pool(tokens)), ends))
+        gradients = gradients_of(loss(self._pool(tokens)), ends)
+        prefix, grid = self.backbone.num_prefix_tokens, self._grid(x)
+        return [token_map_gradient(gradient, end.detach(), prefix, grid) for gradient, end in zip(gradients, ends, strict=True)]
 
     def _pool(self, tokens: Float[Tensor, "b T D"]) -> Float[Tensor, "b D"]:
         raise NotImplementedError
@@ -44,6 +46,7 @@ class TSAViT(_PooledViT):
     `weights` is None (random), "timm" (fetch those of the backbone's tag) or a path (`load_weights`; the report is kept as `load_report`).
     `frozen_blocks` = n > 0 freezes the embeddings and the first n blocks, not their adapters; `adapter_dim` = 0 is no adapter.
     `embedding_std` is the spread of E_0 at the start; 0 is the released code's. `drop_path` acts in the TSA blocks only.
+    The maps are the patch tokens after blocks round(k · l_m / 4), k = 1…4, of l_m = `msa_blocks`: TSA reads those of the last as well.
     """
 
     def __init__(
@@ -97,7 +100,11 @@ class TSAViT(_PooledViT):
 
 
 class ViT(_PooledViT):
-    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm; the class token is the embedding. Arguments: TSAViT's."""
+    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm; the class token is the embedding. Arguments: TSAViT's.
+
+    Nothing reads the patch tokens of the last of the l_m blocks, so the maps are taken after blocks round(k · (l_m - 1) / 4), k = 1…4:
+    3, 6, 8 and 11 of 12. With two blocks all four are those of the first, with one the patches that enter it.
+    """
 
     def __init__(
         self,
@@ -128,6 +135,9 @@ class ViT(_PooledViT):
     def _check_backbone(self, vit: nn.Module) -> None:
         if vit.cls_token is None:
             raise ValueError("ViT: the embedding is the class token, and this backbone has none; leave out class_token=False.")
+
+    def _num_read(self) -> int:
+        return self.msa_blocks - 1
 
     def _pool(self, tokens: Float[Tensor, "b T D"]) -> Float[Tensor, "b D"]:
         return tokens[:, 0]

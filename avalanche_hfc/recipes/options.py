@@ -148,7 +148,13 @@ ENCODER = {
     "adapter_dim": count(0),
     "frozen_blocks": count(0),
 }
-RESNET = {"last_relu": flag(True), "block_relu": flag(True), "zero_residual": flag(False), "in_channels": count(3)}
+RESNET = {
+    "last_relu": flag(True),
+    "stage_relu": flag(None),  # None: as block_relu
+    "block_relu": flag(True),
+    "zero_residual": flag(False),
+    "in_channels": count(3),
+}
 MODELS: dict[str, dict[str, Option]] = {
     "tsavit": {**ENCODER, "tsa_blocks": count(1), "residual": flag(False), "drop_path": number(0.0), "embedding_std": number(0.02)},
     "vit": ENCODER,

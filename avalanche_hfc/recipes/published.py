@@ -48,13 +48,13 @@ PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
     ("dytox", "imagenet"): DYTOX,
 }  # fmt: skip
 
-NO_RELU = dict(last_relu=False, block_relu=False, zero_residual=True)
+POD_RELU = dict(last_relu=False, stage_relu=False, zero_residual=True)  # no ReLU after a map
 PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False)),
     ("icarl", "resnet18"): ("published: iCaRL", dict(last_relu=False)),
-    **{(key, "resnet32"): ("published: PODNet, AFC", NO_RELU) for key in ("podnet", "podnet-cscct", "afc")},
+    **{(key, "resnet32"): ("published: PODNet, AFC", dict(block_relu=False, **POD_RELU)) for key in ("podnet", "podnet-cscct", "afc")},
     **{
-        (key, "resnet18"): ("published: PODNet, AFC", dict(stem="3x3", max_pool=True, **NO_RELU))
+        (key, "resnet18"): ("published: PODNet, AFC", dict(stem="3x3", max_pool=True, block_relu=True, **POD_RELU))
         for key in ("podnet", "podnet-cscct", "afc")
     },
 }

@@ -40,6 +40,14 @@ def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], bui
     return new
 
 
+def start_rows(model: nn.Module, start: str | None) -> None:
+    """New rows of the model's linear head are drawn as the method's authors do (`GrowingLinear.start`); None leaves it as it is."""
+    if start is not None:
+        for module in model.modules():
+            if isinstance(module, GrowingLinear):
+                module.start = start
+
+
 def exchange_parameters(optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]) -> None:
     """New parameters in the group of the old ones, the one with their weight decay if there are several.
 

@@ -29,10 +29,13 @@ class ICaRL(NMEMethod):
     - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does.
     - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ in the place of the teacher's targets,
       which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
+
+    New rows of the head start at N(0, 1/D) with bias 0, as the original's on CIFAR.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "form")
     distils = True
+    head_start = "normal"
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from avalanche_hfc.plugins.hosts import Host
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies.heads import start_rows
 from avalanche_hfc.strategies.phases import sum_of
 from avalanche_hfc.strategies.template import IncrementalTemplate
 
@@ -48,6 +49,7 @@ class Method(IncrementalTemplate):
 
     settings: ClassVar[tuple[str, ...]] = ("hfc_losses", "gradient")
     distils = False  # whether the method needs the model of the step before, without L_RD
+    head_start: ClassVar[str | None] = None  # `start` of a GrowingLinear as the method's authors have it; None: the head's own
     gradients: ClassVar[Mapping[str, str]] = GRADIENTS
 
     def __init__(
@@ -64,6 +66,7 @@ class Method(IncrementalTemplate):
         **base_kwargs: Any,
     ):
         self.check_options(losses, gradient, criterion, plugins or ())
+        start_rows(model, self.head_start)
         self.hfc_losses = losses
         self.gradient = gradient
         self.memory = memory

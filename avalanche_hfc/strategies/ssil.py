@@ -31,10 +31,12 @@ class SSIL(ReplayMethod):
     The learning rate of step t is that of the optimizer divided by t, unless `lr_by_step` is False. Memory: the first images of a class,
     exactly `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned (its softmax is 1): a warning.
     Its authors keep one optimizer, moments and all, and leave out incomplete batches: `reset_optimizer` is False and `drop_last` True here.
+    New rows of the head start as those of nn.Linear, in every step.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")
     distils = True
+    head_start = "linear"
     rule = "first"
 
     def __init__(

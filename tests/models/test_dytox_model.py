@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_backbones import encoder, vit_encoder
-from small_vits import images
+from small_vits import assert_map, images
 from timm.models.convit import ConVit
 
 from avalanche_hfc.models import DyToxModel, TaskTokens
@@ -103,10 +103,7 @@ def test_stages_of_the_encoder_are_the_patches_after_four_blocks():
     tokens, stages = net.tokens_and_stages(images())
     assert torch.equal(tokens, outputs[5])
     for stage, number in zip(stages, (1, 2, 4, 5), strict=True):
-        assert stage.shape == (3, 20, 4, 4)
-        for row in range(4):
-            for column in range(4):
-                assert torch.equal(stage[:, :, row, column], outputs[number][:, 4 * row + column])
+        assert_map(stage, outputs[number], (4, 4))
 
 
 def test_the_encoder_follows_a_change_of_dtype_after_a_forward_in_inference_mode():
@@ -207,6 +204,23 @@ def test_a_new_token_is_trunc_normal_with_std_0_02():
     for class_id in range(40):
         head.grow([class_id])
     assert torch.cat([*head.tokens]).std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_heads_of_steps_and_of_divergence_start_as_torch_s_linear_layer_and_old_ones_keep_their_bits():
+    torch.manual_seed(0)
+    head, drawn = TaskTokens(384, 12), {"heads": [], "divergence": []}
+    for step in range(3):
+        old = [p.detach().clone() for p in head.heads.parameters()]
+        head.grow(range(200 * step, 200 * step + 200))
+        assert all(torch.equal(p, before) for p, before in zip(head.heads.parameters(), old, strict=False))
+        drawn["heads"].append(head.heads[-1].linear)
+        if step:
+            drawn["divergence"].append(head.divergence.linear)
+    for layers in drawn.values():
+        for values in (torch.cat([layer.weight.flatten() for layer in layers]), torch.cat([layer.bias for layer in layers])):
+            bound = 384**-0.5  # 0.051
+            assert values.abs().max() <= bound and values.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert all(torch.equal(part.norm.weight, torch.ones(384)) and not part.norm.bias.any() for part in (*head.heads, head.divergence))
 
 
 def moved(net):

@@ -89,14 +89,57 @@ def test_a_class_that_comes_back_keeps_its_row():
     assert head.weight is weight and torch.equal(head.weight, bits)
 
 
-def test_new_rows_are_normal_with_std_one_over_root_d_and_bias_uniform_in_the_same_bound():
+def assert_uniform(values, bound):
+    """All within the bound, evenly: the spread, and a tenth in each tenth."""
+    assert values.abs().max() <= bound and values.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    counts = torch.histc(values, 10, -bound, bound)
+    assert (counts / len(values) - 0.1).abs().max() < 4 * math.sqrt(0.09 / len(values))
+
+
+def assert_normal(values, spread):
+    assert values.std().item() == pytest.approx(spread, rel=0.02) and abs(values.mean().item()) < 4 * spread / math.sqrt(len(values))
+    assert (values.abs() > 2 * spread).double().mean().item() == pytest.approx(0.0455, abs=0.004)  # normal, not uniform
+
+
+@pytest.mark.parametrize(
+    "start, weights, biases",
+    [
+        ("hfc", [(assert_uniform, 0.1), (assert_normal, 0.1)], 0.1),  # nn.Linear, then kaiming_normal_ and nn.Linear's bias
+        ("linear", [(assert_uniform, 0.1)] * 2, 0.1),
+        ("normal", [(assert_normal, 0.1)] * 2, 0.0),
+        ("uniform", [(assert_uniform, 0.1 * math.sqrt(3))] * 2, 0.0),
+    ],
+)
+def test_rows_of_the_first_step_and_of_later_ones_are_drawn_by_the_rule_asked_for(start, weights, biases):
     torch.manual_seed(0)
-    head = GrowingLinear(100)
-    head.grow(range(400))
-    weight, bias = head.weight.detach().flatten(), head.bias.detach()
-    assert weight.std().item() == pytest.approx(0.1, rel=0.02) and abs(weight.mean().item()) < 0.002
-    assert (weight.abs() > 0.2).double().mean().item() == pytest.approx(0.0455, abs=0.004)  # normal, not uniform
-    assert bias.abs().max() <= 0.1 and bias.std().item() == pytest.approx(0.1 / math.sqrt(3), rel=0.08)
+    head = GrowingLinear(100, start=start)
+    first, later = [*range(0, 800, 2)], [*range(1, 1000, 2)]
+    head.grow(first)
+    old = head.weight.detach()[first], head.bias.detach()[first]
+    head.grow(later)
+    head.grow([*later, 1001])
+    assert torch.equal(head.weight.detach()[first], old[0]) and torch.equal(head.bias.detach()[first], old[1])
+    for rows, (check, spread) in zip((first, later), weights, strict=True):
+        check(head.weight.detach()[rows].flatten(), spread)
+        if biases:
+            assert_uniform(head.bias.detach()[rows], biases)
+        else:
+            assert not head.bias[rows].any()
+
+
+@pytest.mark.parametrize("start", ["hfc", "linear"])
+def test_the_first_rows_have_the_spread_of_torch_s_own_linear_layer(start):
+    torch.manual_seed(0)
+    head, reference = GrowingLinear(768, start=start), nn.Linear(768, 300)
+    head.grow(range(300))
+    for own, other in ((head.weight, reference.weight), (head.bias, reference.bias)):
+        assert own.std().item() == pytest.approx(other.std().item(), rel=0.1)
+    assert head.weight.std().item() == pytest.approx(0.0208, rel=0.01)  # 1/√(3 · 768)
+
+
+def test_an_unknown_start_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="Unknown start 'gaussian'. Known: hfc, linear, normal, uniform"):
+        GrowingLinear(6, start="gaussian")
 
 
 def test_what_is_drawn_depends_neither_on_the_order_of_the_ids_nor_on_the_width():

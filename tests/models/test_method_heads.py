@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
-from small_backbones import vit
+from small_backbones import encoder, vit, vit_encoder
 
-from avalanche_hfc.models import BoostedHead, CorrectedHead, GrowingLinear, ResNet32, TSAViT
+from avalanche_hfc.losses import add_importance, normalised_importance
+from avalanche_hfc.models import BoostedHead, CorrectedHead, DyToxModel, GrowingLinear, ResNet32, TSAViT, ViT
 
 
 def grown(head, *class_ids):
@@ -34,6 +35,8 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
     teacher = grown(BoostedHead(4), 2, 0)
     head = copy.deepcopy(teacher)
     grown(head, 3, 1)
+    for part in (teacher.single, head.single, head.boosted):
+        part.bias.data += 1  # trained
     before = copy.deepcopy(head)
     head.begin_boosting(teacher)
     old, new = [0, 2], [1, 3]
@@ -42,13 +45,27 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
         (head.boosted.weight[old, 4:], before.boosted.weight[old, 4:]),
         (head.boosted.weight[new], before.boosted.weight[new]),
         (head.single.weight, before.single.weight),
-        (head.single.bias, before.single.bias),
     ):
         assert (fresh != was).all() and (fresh != 0).all()
+    assert not head.single.bias.any() and not head.boosted.bias[new].any()
     f_old, f_new = torch.randn(5, 4), torch.randn(5, 4)
     z = head.boost(f_old, f_new)
     torch.testing.assert_close(z[:, old], teacher(f_old)[:, old] + f_new @ head.boosted.weight[old, 4:].T)
     torch.testing.assert_close(head(f_new), f_new @ head.single.weight.T + head.single.bias)
+
+
+def test_rows_of_foster_s_heads_start_uniform_by_their_own_inputs_without_bias_also_when_boosting_begins():
+    """kaiming_uniform_ for a linear layer, SimpleLinear of the authors: ±√(3/D) for `single`, ±√(3/2D) for `boosted`."""
+    torch.manual_seed(0)
+    head = grown(BoostedHead(64), *range(300))
+    teacher = copy.deepcopy(head)
+    grown(head, *range(300, 600))
+    for moment in ("growth", "boosting"):
+        for part, inputs in ((head.single, 64), (head.boosted, 128)):
+            fresh, bound = part.weight[300:].flatten(), (3 / inputs) ** 0.5
+            assert fresh.abs().max() <= bound and fresh.std().item() == pytest.approx(inputs**-0.5, rel=0.05), moment
+            assert not part.bias[300:].any()
+        head.begin_boosting(teacher)
 
 
 MODELS = {
@@ -73,11 +90,15 @@ def test_the_gradients_of_stages_are_the_change_of_the_loss_when_a_stage_moves(n
 
         def moved(step, stage=stage, push=push):
             def hook(module, inputs, output):
-                flat = output if name == "resnet32" else output[:, 1:].transpose(1, 2).unflatten(2, (2, 2))
-                if flat.shape != stage.shape or not torch.allclose(flat, stage):
+                if name == "resnet32":
+                    return output + step * push if output.shape == stage.shape and torch.allclose(output, stage) else output
+                mean = output.mean(-1, keepdim=True)
+                spread = (output.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+                own = ((output - mean) / spread)[:, 1:]
+                if not torch.allclose(own.transpose(1, 2).unflatten(2, (2, 2)), stage):
                     return output
-                as_tokens = torch.cat([torch.zeros(3, 1, push.shape[1]), push.flatten(2).transpose(1, 2)], 1)
-                return output + step * (push if name == "resnet32" else as_tokens)
+                own = own + step * push.flatten(2).transpose(1, 2)  # the map moves, the mean and the spread of a token stay
+                return torch.cat([output[:, :1], mean[:, 1:] + spread[:, 1:] * own], 1)
 
             handles = [block.register_forward_hook(hook) for block in blocks]
             with torch.no_grad():
@@ -90,7 +111,46 @@ def test_the_gradients_of_stages_are_the_change_of_the_loss_when_a_stage_moves(n
         torch.testing.assert_close((gradient * push).sum(), slope, rtol=1e-5, atol=1e-7)
 
 
+VITS = {f"{kind.__name__} of {n}": lambda kind=kind, n=n: vit(kind, msa_blocks=n) for kind in (ViT, TSAViT) for n in (1, 2, 3, 5)}
+DYTOX = {"dytox with convit": lambda: DyToxModel(encoder()), "dytox with vit": lambda: DyToxModel(vit_encoder())}
+
+
+@pytest.mark.parametrize("name", [*VITS, *DYTOX])
+def test_something_reads_every_token_that_is_a_map(name):
+    """The gradient of a loss on the embedding, taken in the blocks, reaches all channels of all patch tokens of each stage."""
+    torch.manual_seed(0)
+    model, seen = (VITS | DYTOX)[name](), []
+    model.head.grow([0, 1])
+    net = model.encoder if name in DYTOX else model
+    blocks = net.blocks if name == "dytox with convit" else net.backbone.blocks
+
+    def keep(tokens):
+        if tokens.requires_grad:
+            tokens.retain_grad()
+            seen.append(tokens)
+
+    blocks[0].register_forward_pre_hook(lambda module, inputs: keep(inputs[0]))
+    for block in blocks:
+        block.register_forward_hook(lambda module, inputs, output: keep(output))
+    features = model.features(torch.randn(2, 3, 8, 8))
+    (features.embedding @ torch.randn(features.embedding.shape[1])).square().sum().backward()
+    for stage in features.stages:
+        own = stage.flatten(2).transpose(1, 2)
+        normed = [torch.nn.functional.layer_norm(tokens, tokens.shape[-1:])[:, -own.shape[1] :] for tokens in seen]
+        (found,) = (tokens for tokens, other in zip(seen, normed, strict=True) if torch.allclose(other, own, atol=1e-6))
+        assert found.grad[:, -own.shape[1] :].abs().min() > 0
+
+
+@pytest.mark.parametrize("name", VITS)
+def test_the_importance_of_a_vit_s_channels_is_measured_at_every_stage(name):
+    torch.manual_seed(0)
+    model = VITS[name]()
+    gradients = model.stage_gradients(torch.randn(4, 3, 8, 8), lambda embedding: embedding.square().sum())
+    for importance in normalised_importance(add_importance(gradients)):
+        assert importance.mean().item() == pytest.approx(1, rel=1e-5) and (importance != 1).all()
+
+
 def test_a_frozen_stage_has_gradient_zero():
     model = vit(frozen_blocks=2)
     gradients = model.stage_gradients(torch.randn(2, 3, 8, 8), lambda embedding: embedding.sum())
-    assert [bool(g.any()) for g in gradients] == [False, True, True, False]  # the class token is all that leaves the last block
+    assert [bool(g.any()) for g in gradients] == [False, False, True, True]  # blocks 1, 2, 4 and 5

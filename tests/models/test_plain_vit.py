@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 from small_backbones import SMALL, vit
-from small_vits import images, small
+from small_vits import assert_map, images, small
 
 from avalanche_hfc.models import TSAViT, ViT, ViTEncoder
 
@@ -30,15 +30,20 @@ def test_fewer_blocks_end_earlier():
     assert torch.equal(model.embed(images()), tokens[:, 0])
 
 
-def test_stages_are_the_patch_tokens_of_four_blocks_and_come_with_embedding_and_tokens():
-    model, outputs = vit().eval(), {}
+@pytest.mark.parametrize(
+    "msa_blocks, ends", [(1, (0,) * 4), (2, (1,) * 4), (3, (1, 1, 2, 2)), (4, (1, 2, 2, 3)), (5, (1, 2, 3, 4)), (6, (1, 2, 4, 5))]
+)
+@pytest.mark.parametrize("frozen_blocks", [0, 1])
+def test_stage_k_ends_with_block_round_k_times_one_less_than_l_m_over_4_and_comes_with_embedding_and_tokens(
+    msa_blocks, ends, frozen_blocks
+):
+    model, outputs = vit(msa_blocks=msa_blocks, frozen_blocks=frozen_blocks).eval(), {}
     for number, block in enumerate(model.backbone.blocks, start=1):
         block.register_forward_hook(lambda _, __, output, number=number: outputs.update({number: output}))
+    model.backbone.blocks[0].register_forward_pre_hook(lambda _, inputs: outputs.update({0: inputs[0]}))
     features = model.features(images())
-    for stage, number in zip(features.stages, (2, 3, 4, 6), strict=True):
-        for row in range(2):
-            for column in range(2):
-                assert torch.equal(stage[:, :, row, column], outputs[number][:, 1 + 2 * row + column])
+    for stage, number in zip(features.stages, ends, strict=True):
+        assert_map(stage, outputs[number][:, 1:], (2, 2))
     assert torch.equal(features.embedding, features.tokens[:, 0]) and torch.equal(features.tokens, model.tokens(images()))
 
 

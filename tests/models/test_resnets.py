@@ -4,9 +4,9 @@ import torch.nn.functional as F
 from small_vits import images
 from torch import nn
 from torchvision.models import resnet18
-from torchvision.models.resnet import BasicBlock
 
 from avalanche_hfc.models import ResNet18, ResNet32
+from avalanche_hfc.recipes import recipe
 
 
 def count(module):
@@ -92,16 +92,87 @@ def test_resnet18_is_torchvision_s_with_its_weights():
         assert (stage < 0).any() and stage.shape == (3, shape[0], shape[1], shape[1])
 
 
-def test_resnet18_without_relu_after_the_sums_is_torchvision_s_blocks_without_it():
-    torch.manual_seed(0)
-    model = lively(ResNet18(stem="3x3", last_relu=False, block_relu=False))
-    x = F.relu(model.backbone.bn1(model.backbone.conv1(images(size=16))))
-    for layer in (model.backbone.layer1, model.backbone.layer2, model.backbone.layer3, model.backbone.layer4):
-        for block in layer:
-            assert not isinstance(block, BasicBlock)
+def relus_after_sums(model, sums, embedding):
+    """Which residual sums a ReLU follows, found by writing each block out with and without it: the reading that gives the next sum."""
+    blocks = [*model.blocks] if isinstance(model, ResNet32) else [b for n in "1234" for b in getattr(model.backbone, f"layer{n}")]
+    found = []
+    for number, total in enumerate(sums):
+        assert (total < 0).any()  # or a ReLU would not show
+        readings = []
+        for x in (total, F.relu(total)):
+            if number + 1 == len(blocks):
+                readings.append(x.flatten(2).mean(2))
+                continue
+            block = blocks[number + 1]
             branch = block.bn2(block.conv2(F.relu(block.bn1(block.conv1(x)))))
-            x = branch + (x if block.downsample is None else block.downsample(x))
-    torch.testing.assert_close(model.embed(images(size=16)), x.mean((2, 3)), rtol=1e-5, atol=1e-5)
+            if isinstance(model, ResNet18):
+                shortcut = x if block.downsample is None else block.downsample(x)
+            else:
+                shortcut = torch.zeros_like(branch)
+                shortcut[:, : x.shape[1]] = x[:, :, :: x.shape[2] // branch.shape[2], :: x.shape[3] // branch.shape[3]]
+            readings.append(branch + shortcut)
+        expected = embedding if number + 1 == len(blocks) else sums[number + 1]
+        fits = [torch.allclose(reading, expected, rtol=1e-10, atol=1e-12) for reading in readings]
+        assert sum(fits) == 1
+        found.append(fits[1])
+    return found
+
+
+POD = {"last_relu": False, "stage_relu": False, "zero_residual": True}
+
+
+@pytest.mark.parametrize(
+    "options, inside, ends, last",
+    [
+        ({}, True, True, True),
+        ({"last_relu": False}, True, True, False),  # iCaRL
+        (POD, True, False, False),  # PODNet's and AFC's ResNet-18
+        (POD | {"block_relu": False}, False, False, False),  # their ResNet-32
+        ({"block_relu": False, "last_relu": False}, False, False, False),
+        ({"block_relu": False}, False, False, True),
+        ({"block_relu": False, "stage_relu": True}, False, True, True),
+    ],
+    ids=str,
+)
+def test_a_relu_follows_the_sums_asked_for_and_no_other(options, inside, ends, last):
+    torch.manual_seed(0)
+    for model, stage_ends in ((ResNet18(stem="3x3", **options), (2, 4, 6, 8)), (ResNet32(**options), (5, 10, 14, 15))):
+        x = images(size=32, dtype=torch.float64)
+        lively(model).double()
+        sums, features = model._sums(x), model.features(x)
+        assert all(torch.equal(stage, sums[end - 1]) for stage, end in zip(features.stages, stage_ends, strict=True))
+        expected = [ends if number in stage_ends else inside for number in range(1, len(sums))] + [last]
+        assert relus_after_sums(model, sums, features.embedding) == expected
+
+
+def test_resnet18_of_podnet_and_afc_is_the_network_of_their_code():
+    """Written out from it: 3x3 stem, max pool, ReLU after the sum of the first block of a layer only, maps and pooling without ReLU."""
+    torch.manual_seed(0)
+    model = ResNet18(**dict(recipe("imagenet100-b0-t5-podnet-resnet18@paper").model.options))
+    net, x = lively(model).double().backbone, images(size=32, dtype=torch.float64)
+    assert net.conv1.kernel_size == (3, 3) and net.conv1.stride == (1, 1)
+    x, maps = F.max_pool2d(F.relu(net.bn1(net.conv1(x))), 3, stride=2, padding=1), []
+    for layer in (net.layer1, net.layer2, net.layer3, net.layer4):
+        first, second = layer
+        branch = first.bn2(first.conv2(F.relu(first.bn1(first.conv1(x)))))
+        x = F.relu(branch + (x if first.downsample is None else first.downsample(x)))
+        x = second.bn2(second.conv2(F.relu(second.bn1(second.conv1(x))))) + x
+        maps.append(x)
+    features = model.features(images(size=32, dtype=torch.float64))
+    torch.testing.assert_close(features.stages, maps, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(features.embedding, maps[-1].flatten(2).mean(2), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [ResNet18, ResNet32])
+def test_convolutions_start_normal_by_their_fan_out_and_norms_as_the_identity_but_the_last_of_a_block_with_zero_residual(kind):
+    torch.manual_seed(0)
+    model = kind(zero_residual=True)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d) and module.weight.numel() > 2000:
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.08), name
+        if isinstance(module, nn.BatchNorm2d):
+            assert (module.weight == (0 if name.endswith("bn2") else 1)).all() and not module.bias.any(), name
 
 
 @pytest.mark.parametrize(

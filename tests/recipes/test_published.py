@@ -104,11 +104,11 @@ def test_incomplete_batches_are_left_out_where_the_authors_leave_them_out():
 
 
 @pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
-def test_methods_that_distil_maps_have_resnets_without_relu_after_a_sum(method):
-    plain = {"last_relu": False, "block_relu": False, "zero_residual": True, "in_channels": 3}
-    assert dict(recipe(f"cifar100-b0-t5-{method}-resnet32@paper").model.options) == plain
+def test_methods_that_distil_maps_have_no_relu_after_a_map_and_resnet32_after_no_sum(method):
+    plain = {"last_relu": False, "stage_relu": False, "zero_residual": True, "in_channels": 3}
+    assert dict(recipe(f"cifar100-b0-t5-{method}-resnet32@paper").model.options) == {**plain, "block_relu": False}
     stem = {"stem": "3x3", "max_pool": True, "weights": None}
-    assert dict(recipe(f"imagenet100-b0-t5-{method}-resnet18@paper").model.options) == {**plain, **stem}
+    assert dict(recipe(f"imagenet100-b0-t5-{method}-resnet18@paper").model.options) == {**plain, "block_relu": True, **stem}
     assert dict(recipe("cifar100-b0-t5-icarl-resnet32@paper").model.options)["last_relu"] is False
     assert dict(recipe("cifar100-b0-t5-bic-resnet32@paper").model.options)["last_relu"] is True
 

@@ -1,5 +1,7 @@
 """What a method is given that it cannot use: said at construction, with the value and what is allowed."""
 
+import copy
+
 import pytest
 import torch
 from avalanche.models import SimpleMLP
@@ -48,6 +50,26 @@ class WithStages(DyToxModel):
 def test_dytox_needs_tokens_of_each_step():
     with pytest.raises(ValueError, match="a DyToxModel, got a TSAViT"):
         build("dytox", vit())
+
+
+STARTS = {"icarl": "normal", "bic": "uniform", "ssil": "linear", "foster": "uniform"}  # iCaRL's code, ports of BiC, SS-IL's, FOSTER's
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name not in ("podnet", "podnet-cscct", "afc", "dytox")])
+def test_new_rows_start_as_the_method_s_authors_have_them_in_the_model_and_its_copies(name):
+    torch.manual_seed(0)
+    strategy = build(name)
+    copied = copy.deepcopy(strategy.model).train()
+    for step, class_ids in enumerate((range(100), range(100, 200))):
+        for part in (part for part in copied.head.modules() if isinstance(part, GrowingLinear)):
+            part.grow(class_ids)
+            weight, bias = part.weight[class_ids[0] :].detach(), part.bias[class_ids[0] :].detach()
+            start, spread = STARTS.get(name, "hfc"), part.in_features**-0.5
+            like_linear = start == "linear" or (start == "hfc" and step == 0)
+            normal = start == "normal" or (start == "hfc" and step == 1)
+            assert weight.std().item() == pytest.approx(spread / 3**0.5 if like_linear else spread, rel=0.05)
+            assert (weight.abs().max() > 2 * spread) == normal  # the others end at √3 of it, or before
+            assert bool(bias.any()) == (start in ("hfc", "linear")) and bias.abs().max() <= spread
 
 
 @pytest.mark.parametrize(("name", "kind"), [("bic", CorrectedHead), ("podnet", CosineHead), ("afc", CosineHead), ("foster", BoostedHead)])

@@ -195,7 +195,9 @@ def test_importance_is_the_squared_gradient_of_the_loss_by_channel_over_new_data
             steps = StepTable.of(strategy).on(logits)
             nca(logits, torch.tensor([y]), steps, scale=strategy.model.head.scale).sum().backward()
             handle.remove()
-            grads = captured[0].grad[:, 1:]  # without the class token, (1, N, D)
+            tokens = captured[0][:, 1:].detach()  # without the class token, (1, N, D)
+            spread = (tokens.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()  # a map's 1 is so much of a token
+            grads = spread * captured[0].grad[:, 1:]
             sums = grads.square().sum((0, 1)) + (0 if sums is None else sums)
         strategy.model.zero_grad()
         strategy.model.train()
