@@ -92,6 +92,7 @@ METHODS: dict[str, dict[str, Option]] = {
         "tune_epochs": count(20),
         "tune_lr": number(None),
         "relation": word("sigmoid", "sigmoid", "softmax"),
+        "repeats": count(3),
     },
     "avalanche-naive": {},
     "avalanche-replay": {},

@@ -50,7 +50,7 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
         ("cifar100-b50-t50-foster", dict(compress_epochs=None, compress_beta=0.98, beta=0.95)),
         ("imagenet1000-b0-t10-foster", dict(beta=0.97, compress_beta=0.97)),
         ("cifar100-b0-t10-bic-resnet32", dict(bias_rounds=200, bias_lr=0.1)),
-        ("cifar100-b0-t10-dytox", dict(divergence_weight=0.1, tune_epochs=20)),
+        ("cifar100-b0-t10-dytox", dict(divergence_weight=0.1, tune_epochs=20, repeats=3)),
     ],
 )
 def test_a_method_has_its_published_options(name, values):
