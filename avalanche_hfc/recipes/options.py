@@ -79,8 +79,8 @@ METHODS: dict[str, dict[str, Option]] = {
     "ssil": {**REPLAY, "replay_mb_size": count(None), "lr_by_step": flag(True), "relation": word("separated", "separated", "joint")},
     "foster": {
         **REPLAY,
-        "beta": number(0.96),
-        "compress_beta": number(0.97),
+        "beta": number(0.96, tuple),  # one for all steps, or one for each from the second on
+        "compress_beta": number(0.97, tuple),
         "distillation_weight": number(1.0),
         "compress_epochs": count(None),
         "compress_lr": number(None),

@@ -1,5 +1,6 @@
 """Options of a method, checked at construction: the value met, and what is allowed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -28,3 +29,12 @@ def checked_lr(owner: str, name: str, lr: Any, default: float) -> float:
     if not is_number(lr) or not 0 < lr < float("inf"):
         raise ValueError(f"{owner}: {name} must be a number above 0, got {lr!r}.")
     return float(lr)
+
+
+def checked_fractions(owner: str, name: str, given: Any) -> float | tuple[float, ...]:
+    """A number in [0, 1), or a sequence of such numbers, one for each step from the second on."""
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    numbers = tuple(given) if several else (given,)
+    if not numbers or not all(is_number(number) and 0 <= number < 1 for number in numbers):
+        raise ValueError(f"{owner}: {name} must be in [0, 1), a number or one for each step from the second on, got {given!r}.")
+    return tuple(float(number) for number in numbers) if several else given

@@ -61,18 +61,23 @@ def test_a_method_has_its_published_options(name, values):
 @pytest.mark.parametrize(
     ("protocol", "published"),
     [
-        ("b0-t5", [0.97, 0.96, 0.95, 0.94]),
-        ("b0-t10", [0.98 - 0.005 * step for step in range(9)]),
-        ("b0-t20", [0.96]),
-        ("b50-t5", [0.94]),
-        ("b50-t10", [0.94]),
-        ("b50-t25", [0.95]),
-        ("b50-t50", [0.95]),
+        ("b0-t5", (0.97, 0.96, 0.95, 0.94)),
+        ("b0-t10", tuple(round(0.98 - 0.005 * step, 3) for step in range(9))),
+        ("b0-t20", 0.96),
+        ("b50-t5", 0.94),
+        ("b50-t10", 0.94),
+        ("b50-t25", 0.95),
+        ("b50-t50", 0.95),
+        ("b0-t25", 0.96),  # ours
+        ("b0-t50", 0.96),
     ],
 )
-def test_the_beta_of_foster_is_the_mean_of_the_published_ones(protocol, published):
-    beta = dict(recipe(f"cifar100-{protocol}-foster@paper").method.options)["beta"]
-    assert beta == pytest.approx(sum(published) / len(published))
+def test_the_betas_of_foster_are_the_published_ones(protocol, published):
+    of_cifar = recipe(f"cifar100-{protocol}-foster@paper")
+    assert dict(of_cifar.method.options)["beta"] == published
+    said = of_cifar.sources["method.beta"]
+    assert said.startswith("our choice" if protocol in ("b0-t25", "b0-t50") else "published: FOSTER")
+    assert ("one value for each step" in said) == isinstance(published, tuple)
 
 
 @pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
