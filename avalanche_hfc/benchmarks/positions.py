@@ -41,6 +41,7 @@ class PositionDataset(Dataset):
     Fixed at construction: tree, current transform group, data attributes, class mapping. Reads one sample of each leaf to see its form;
     the global generators of torch, numpy and python are put back. Random transforms draw in the order of a loop over `dataset[p]`; the
     exception is a leaf with a `__getitems__` of its own that draws, too: its draws for the batch come before those of the transforms.
+    With `copies` above 1, position p + c·n is copy c of the sample at p: the same sample with draws of its own (see `seed_draws`).
     Raises NotFlat, a ValueError, with the reason; `flatten` gives None instead.
     """
 
@@ -49,6 +50,7 @@ class PositionDataset(Dataset):
     def __init__(self, dataset: Any):
         _check_dataset(dataset)
         self.dataset = dataset
+        self.copies = 1
         self._key: tuple[int | str, ...] | None = None
         self._random: bool | None = None  # whether a transform draws; looked at when first asked
         with generators_kept():
@@ -73,10 +75,11 @@ class PositionDataset(Dataset):
         return len(self._index)
 
     def seed_draws(self, *key: int | str) -> None:
-        """From now on what a transform draws for a sample follows from `key` and the sample's position alone.
+        """From now on what a transform draws for a sample follows from `key` and the sample's position alone, its copy's if it has copies.
 
-        Neither the order of the samples nor the number of loader processes matters then, and the global generators are left as they are.
-        Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not covered.
+        Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the number of loader processes matters then,
+        and the global generators are left as they are. Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is
+        not covered.
         """
         if self._random is None:
             places = [int(np.flatnonzero(self._source == number)[0]) for number in range(len(self.sources))]
@@ -85,23 +88,32 @@ class PositionDataset(Dataset):
 
     def __getitem__(self, position):
         """One sample, as the Avalanche data set gives it."""
+        place = position
+        if self.copies > 1:
+            self._check_positions(np.asarray([position]))
+            place = position % len(self)
         if self._key is None:
-            return self.dataset[position]
+            return self.dataset[place]
         with generators_kept():
             seed_generators(sample_seeds(self._key, np.asarray([position]))[0])
-            return self.dataset[position]
+            return self.dataset[place]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
         where = np.asarray(positions, dtype=np.int64)
-        if not len(where) or where.min() < 0 or where.max() >= len(self):
-            raise IndexError(f"PositionDataset: positions must be one or more in 0..{len(self) - 1}, got {list(positions)}.")
+        self._check_positions(where)
         seeds = None if self._key is None else sample_seeds(self._key, where)
+        where = where % len(self)
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)
         for values in self._attributes:
             columns.append(values[torch.from_numpy(where)] if isinstance(values, Tensor) else tuple(values[i] for i in where.tolist()))
         return [column if isinstance(column, Tensor) else default_collate(column) for column in columns]
+
+    def _check_positions(self, where: np.ndarray) -> None:
+        last = self.copies * len(self) - 1
+        if not len(where) or where.min() < 0 or where.max() > last:
+            raise IndexError(f"PositionDataset: positions must be one or more in 0..{last}, got {where.tolist()}.")
 
     def _read(self, source: np.ndarray, index: np.ndarray, seeds: list | None) -> list:
         if len(self.sources) == 1:

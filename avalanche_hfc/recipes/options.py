@@ -95,8 +95,8 @@ METHODS: dict[str, dict[str, Option]] = {
     },
     "foster": {
         **REPLAY,
-        "beta": number(0.96),
-        "compress_beta": number(0.97),
+        "beta": number(0.96, tuple),  # one for all steps, or one for each from the second on
+        "compress_beta": number(0.97, tuple),
         "distillation_weight": number(1.0),
         "compress_epochs": count(None),
         "compress_lr": number(None),
@@ -108,6 +108,7 @@ METHODS: dict[str, dict[str, Option]] = {
         "tune_epochs": count(20),
         "tune_lr": number(None),
         "relation": word("sigmoid", "sigmoid", "softmax"),
+        "repeats": count(3),
     },
     "avalanche-naive": {},
     "avalanche-replay": {},

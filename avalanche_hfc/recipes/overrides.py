@@ -68,7 +68,7 @@ def _read(option: Option, text: str) -> Value:
     if type(word) in option.kinds and not isinstance(word, str):
         return word
     try:
-        if tuple in option.kinds:
+        if tuple in option.kinds and (float not in option.kinds or "," in text):
             return () if text.lower() == "none" else tuple(float(part) for part in text.split(","))
         if int in option.kinds:
             return int(text)

@@ -83,10 +83,10 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("foster", "imagenet"): (("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),),
     ("foster", "cnn"): (("published: FOSTER", dict(compress_epochs=130)),),
 }
-MEAN = "published: FOSTER; its value falls from step to step, this is the mean"
-FOSTER_BETAS: dict[tuple[float, int], tuple[float, str]] = {  # CIFAR-100, (base fraction, T)
-    (0, 5): (0.955, MEAN),
-    (0, 10): (0.96, MEAN),
+FALLING = "published: FOSTER; one value for each step from the second on"
+FOSTER_BETAS: dict[tuple[float, int], tuple[float | tuple[float, ...], str]] = {  # CIFAR-100, (base fraction, T)
+    (0, 5): ((0.97, 0.96, 0.95, 0.94), FALLING),
+    (0, 10): ((0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94), FALLING),
     (0, 20): (0.96, "published: FOSTER"),
     (0, 25): (0.96, "our choice: no value is published, that of T = 20"),
     (0, 50): (0.96, "our choice: no value is published, that of T = 20"),

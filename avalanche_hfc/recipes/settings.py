@@ -142,6 +142,8 @@ def method(spec: Spec) -> Iterator[Layer]:
         yield whose, values("method", drop_last=True)
     if key == "foster":
         yield from foster(spec)
+    if key == "dytox" and spec.scale == "demo":
+        yield "our choice: digits are not augmented, copies of an image would be the same", values("method", repeats=1)
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:
         yield SMALL, values("method", tune_epochs=3)
     yield "the recipe's name", values("method", **dict(spec.parts.options), **({"losses": "hfc"} if spec.losses == "hfc" else {}))

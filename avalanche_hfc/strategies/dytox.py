@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Sampler
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc.benchmarks.positions import PositionDataset, flatten
 from avalanche_hfc.losses import (
     binary_cross_entropy,
     divergence_binary_cross_entropy,
@@ -19,10 +22,11 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.models import DyToxModel
 from avalanche_hfc.strategies.baseline import BalancedReplay
-from avalanche_hfc.strategies.checks import check_numbers
+from avalanche_hfc.strategies.checks import check_numbers, checked_count
 from avalanche_hfc.strategies.tuning import BalancedTuning
 
 RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
+ROUND = 256  # to what the original sampler cuts an epoch: the batches of two processes
 
 
 class DyTox(BalancedTuning, BalancedReplay):
@@ -30,9 +34,13 @@ class DyTox(BalancedTuning, BalancedReplay):
 
     Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at `tune_lr`; None: a tenth of the rate that
     they have in the optimizer. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
+
+    Repeated augmentation: in an epoch, of the main phase and of tuning, an image comes `repeats` times in a row, each time with random
+    draws of its own. The epoch keeps its length, rounded down to a multiple of 256 (data below 256 are not cut): it meets one image in
+    `repeats`. With 1 every image comes once.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("divergence_weight", "tune_epochs", "tune_lr", "relation_form")
+    settings: ClassVar[tuple[str, ...]] = ("divergence_weight", "tune_epochs", "tune_lr", "relation_form", "repeats")
     distils = True
     rule = "icarl-code"
     tune_fraction = 0.1
@@ -46,6 +54,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         tune_epochs: int = 20,
         tune_lr: float | int | None = None,
         relation: str = "sigmoid",
+        repeats: int = 3,
         **kwargs: Any,
     ):
         if not isinstance(model, DyToxModel):
@@ -58,10 +67,33 @@ class DyTox(BalancedTuning, BalancedReplay):
         self.divergence_weight = divergence_weight
         self.set_tuning(model, optimizer, tune_epochs, tune_lr)
         self.relation_form = relation
+        self.repeats = checked_count("DyTox", "repeats", repeats)
         self._divergence: Tensor | None = None
         super().__init__(model=model, optimizer=optimizer, **kwargs)
         if relation != "sigmoid" and not self.relates:
             raise ValueError(f"DyTox: relation={relation!r} acts only with losses='grd' or 'hfc'.")
+
+    # Data
+
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+        if self.repeats == 1:
+            super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
+            return
+        flat = self._flat(kwargs)
+        data = self.adapted_dataset if flat is None else flat
+        self.dataloader = self.loader_of(data, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last)
+
+    def loader_of(self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any) -> DataLoader:
+        """A loader to train from, one that is told whether to shuffle, gives every image it meets `repeats` times in a row."""
+        if self.repeats > 1 and "shuffle" in options:
+            flat = data if isinstance(data, PositionDataset) else flatten(data)
+            if flat is not None:
+                data, flat.copies = flat, self.repeats
+            repeated = RepeatedPositions(len(data), self.repeats, shuffle=options.pop("shuffle"), told_apart=flat is not None)
+            options["sampler"] = repeated
+        return super().loader_of(data, batch_size, asked, **options)
+
+    # The objective
 
     def model_logits(self) -> Tensor:
         if self.is_eval or not self.num_old:
@@ -104,3 +136,24 @@ class DyTox(BalancedTuning, BalancedReplay):
 
     def after_tuning(self) -> None:
         self.memory.forget_features()  # tokens and block have moved
+
+
+class RepeatedPositions(Sampler[int]):
+    """Positions of an epoch: those of a permutation, each `repeats` times in a row, cut to the number of images rounded down to 256.
+
+    The c-th copy of position p is p + c·size if the copies are `told_apart`, as in a PositionDataset with `copies`; else p again.
+    """
+
+    def __init__(self, size: int, repeats: int, *, shuffle: bool, told_apart: bool):
+        self.size = size
+        self.repeats = repeats
+        self.shuffle = shuffle
+        self.stride = size if told_apart else 0
+
+    def __len__(self) -> int:
+        return self.size // ROUND * ROUND or self.size
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.size) if self.shuffle else torch.arange(self.size)
+        copies = order[:, None] + self.stride * torch.arange(self.repeats)
+        yield from copies.flatten()[: len(self)].tolist()

@@ -20,9 +20,9 @@ from avalanche_hfc.losses import (
     knowledge_distillation,
 )
 from avalanche_hfc.models import BoostedHead
-from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.steps import StepTable, num_steps_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies.checks import check_numbers, checked_count, checked_lr
+from avalanche_hfc.strategies.checks import check_numbers, checked_count, checked_fractions, checked_lr
 from avalanche_hfc.strategies.groups import FirstGroups
 from avalanche_hfc.strategies.heads import check_model, put_head
 from avalanche_hfc.strategies.phases import Phase
@@ -37,6 +37,7 @@ class FOSTER(ReplayMethod):
     softmax of z (`compress_beta` β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which fall along a
     cosine; `compress_lr` is the first group's, the others keep their ratio to it. That network predicts, and is φ° of the next step. The
     model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
+    `beta` and `compress_beta` are numbers, or sequences with one for each step from the second on; values left over are not used.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("beta", "compress_beta", "distillation_weight", "compress_epochs", "compress_lr")
@@ -47,8 +48,8 @@ class FOSTER(ReplayMethod):
         *,
         model: Module,
         optimizer: Optimizer,
-        beta: float | int = 0.96,
-        compress_beta: float | int = 0.97,
+        beta: float | int | Sequence[float | int] = 0.96,
+        compress_beta: float | int | Sequence[float | int] = 0.97,
         distillation_weight: float | int = 1.0,
         compress_epochs: int | None = None,
         compress_lr: float | int | None = None,
@@ -56,13 +57,10 @@ class FOSTER(ReplayMethod):
     ):
         check_model("FOSTER", model, "embed", "classify")
         check_numbers("FOSTER", distillation_weight=distillation_weight)
-        for name, value in (("beta", beta), ("compress_beta", compress_beta)):
-            if not 0 <= value < 1:
-                raise ValueError(f"FOSTER: {name} must be in [0, 1), got {value!r}.")
+        self.beta = checked_fractions("FOSTER", "beta", beta)
+        self.compress_beta = checked_fractions("FOSTER", "compress_beta", compress_beta)
         put_head("FOSTER", model, optimizer, BoostedHead, lambda linear: BoostedHead(linear.in_features))
         super().__init__(model=model, optimizer=optimizer, **kwargs)
-        self.beta = beta
-        self.compress_beta = compress_beta
         self.distillation_weight = distillation_weight
         compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
         self.compress_epochs = checked_count("FOSTER", "compress_epochs", compress_epochs)
@@ -75,10 +73,24 @@ class FOSTER(ReplayMethod):
     # Boosting
 
     def begin_step(self, **kwargs: Any) -> None:
+        self._check_betas()
         self._weights = {}
         if self.num_old:
             self.model.head.begin_boosting(self._teacher().head)
         super().begin_step(**kwargs)
+
+    def _check_betas(self) -> None:
+        """A value for this step and, where the stream tells how many there are, for those to come."""
+        last = max(StepTable.of(self).current, num_steps_of(self.experience) - 1)
+        for name in ("beta", "compress_beta"):
+            values = getattr(self, name)
+            if isinstance(values, tuple) and len(values) < last:
+                raise ValueError(
+                    f"FOSTER: {name} has {len(values)} values; {last + 1} steps need {last}, one for each from the second on."
+                )
+
+    def _of_step(self, values: float | tuple[float, ...]) -> float:
+        return values[StepTable.of(self).current - 1] if isinstance(values, tuple) else values
 
     def _teacher(self) -> Any:
         return FrozenTeacher.of(self).model
@@ -102,8 +114,9 @@ class FOSTER(ReplayMethod):
     def teacher_logits(self) -> Float[Tensor, "b K"]:
         return self._teacher_outputs()[1]
 
-    def class_weights(self, steps: Int[Tensor, "C"], beta: float) -> Float[Tensor, "C"]:
+    def class_weights(self, steps: Int[Tensor, "C"], values: float | tuple[float, ...]) -> Float[Tensor, "C"]:
         """w of this step: from the number of images of a new class and of exemplars of an old one, as they are trained on."""
+        beta = self._of_step(values)
         if beta not in self._weights:
             counts = torch.bincount(torch.as_tensor(list(self.adapted_dataset.targets)), minlength=len(steps))
             self._weights[beta] = class_weights(counts.to(steps.device), steps, beta=beta)

@@ -14,7 +14,7 @@ from avalanche_hfc.losses import (
     sigmoid_gradient,
     sigmoid_relation_distillation,
 )
-from avalanche_hfc.plugins.steps import known_classes
+from avalanche_hfc.plugins.steps import StepTable, known_classes
 from avalanche_hfc.strategies.replay import NMEMethod
 
 OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
@@ -26,7 +26,8 @@ class ICaRL(NMEMethod):
     """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an exemplar's label takes no part.
 
     - `outputs="softmax"`: CE(z, y; S) + KD_2(z°, z; O) instead, as some libraries have it.
-    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does.
+    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does: every term counts K/K_all
+      times what it counts with "seen". Columns of classes to come, which the original trains to 0, do not exist here.
     - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ in the place of the teacher's targets,
       which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
 
@@ -64,6 +65,12 @@ class ICaRL(NMEMethod):
         return None if self.divisor == "seen" else len(known_classes(self.experience))
 
     @property
+    def seen_share(self) -> float:
+        """K / K_all if terms are divided by all classes, else 1."""
+        denominator = self._denominator()
+        return 1.0 if denominator is None else StepTable.of(self).num_seen / denominator
+
+    @property
     def splits(self) -> bool:
         """Whether labels and teacher are terms of their own."""
         return self.outputs == "softmax" or (self.relates and self.form == "split")
@@ -91,4 +98,4 @@ class ICaRL(NMEMethod):
     ) -> Float[Tensor, ""]:
         if self.outputs == "softmax":
             return super().relation(logits, targets, steps, weights)
-        return sigmoid_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
+        return self.seen_share * sigmoid_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)

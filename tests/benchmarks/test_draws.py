@@ -133,3 +133,28 @@ def test_a_draw_from_any_generator_is_seen_and_leaves_no_trace(read, expected):
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     assert draws(read) is expected
     assert torch.equal(states[0], torch.get_rng_state()) and (states[1] == np.random.get_state()[1]).all()
+
+
+def test_copies_of_a_sample_draw_apart_and_the_first_as_ever(flat):
+    n = len(flat)
+    flat.seed_draws(3, 1, "train", 2)
+    single = flat.__getitems__(list(range(n)))
+    flat.copies = 3
+    three = flat.__getitems__(list(range(3 * n)))
+    assert len(flat) == n and torch.equal(three[0][:n], single[0])
+    assert all(torch.equal(column, one.repeat(3)) for column, one in zip(three[1:], single[1:], strict=True))
+    assert len(three[0].flatten(1).unique(dim=0)) == 3 * n
+    assert torch.equal(torch.stack([flat[p][0] for p in range(3 * n)]), three[0])
+    for found in (flat.__getitem__, lambda p: flat.__getitems__([p])):
+        with pytest.raises(IndexError, match=rf"positions must be one or more in 0\.\.{3 * n - 1}, got \[{3 * n}\]"):
+            found(3 * n)
+    flat.copies = 1
+    with pytest.raises(IndexError):
+        flat.__getitems__([n])
+
+
+def test_copies_are_the_same_samples_where_nothing_is_drawn():
+    flat = PositionDataset(tensors(None))
+    flat.copies = 2
+    assert torch.equal(flat.__getitems__([1, 1 + len(flat)])[0], flat.__getitems__([1, 1])[0])
+    assert torch.equal(flat[1 + len(flat)][0], flat[1][0])

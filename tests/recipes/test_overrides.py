@@ -8,6 +8,7 @@ from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.facts import command, text_of
 
 HFC = recipe("cifar100-b0-t10-hfc@paper")
+FOSTER = recipe("cifar100-b0-t10-foster-resnet32@paper")
 RESNET = recipe("cifar100-b0-t10-bic+hfc-resnet32@paper")
 
 
@@ -18,7 +19,9 @@ RESNET = recipe("cifar100-b0-t10-bic+hfc-resnet32@paper")
         (HFC, "train.epochs", " 3 ", "train.epochs", 3),
         (HFC, "method.relation_weight", "0.5", "method.relation_weight", 0.5),
         (HFC, "method.relation-weight", "balanced", "method.relation_weight", "balanced"),
-        (recipe("cifar100-b0-t10-foster-resnet32@paper"), "compress_epochs", "none", "method.compress_epochs", None),
+        (FOSTER, "compress_epochs", "none", "method.compress_epochs", None),
+        (FOSTER, "beta", "0.97, 0.96", "method.beta", (0.97, 0.96)),
+        (FOSTER, "beta", "0.95", "method.beta", 0.95),
         (HFC, "recipe", "official", "method.recipe", "official"),
         (HFC, "residual", "true", "model.residual", True),
         (HFC, "lr", "1", "train.lr", 1.0),
@@ -66,6 +69,8 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (HFC, {"drop_factor": "0.1"}, "drop_factor acts only with schedule=drops"),
         (HFC, {"schedule": "drops"}, "must be given with schedule=drops|acts only with schedule=cosine"),
         (RESNET, {"drops_at": "0.8,0.5"}, "rising fractions"),
+        (FOSTER, {"beta": "0.9,"}, "method.beta must be a number or numbers with commas between, got '0.9,'"),
+        (FOSTER, {"beta": "none"}, "method.beta must be a number or numbers with commas between, got 'none'"),
         (RESNET, {"drops_at": "80,120"}, "rising fractions"),
         (RESNET, {"warm_up_lr": "0.1"}, "warm_up_lr acts only with warm_up_epochs"),
         (RESNET, {"schedule_delay": "-1"}, "train.schedule_delay must be 0 or more, got -1"),

@@ -150,13 +150,31 @@ def test_icarl_with_both_losses_splits_labels_and_teacher_or_keeps_the_mixed_tar
     check(b, classification=b.mean(icarl_losses(b, one_hot(b)), w), relation=sigmoid_relation(b, w))
 
 
-def test_icarl_divides_by_all_classes_of_the_benchmark_if_asked():
+def test_icarl_divides_every_term_by_all_classes_of_the_benchmark_if_asked():
     for losses, labels in (("host", lambda b: m.mixed_targets(b.y, b.teacher, b.steps)), ("hfc", one_hot)):
         b, _ = batch_of("icarl", losses=losses, divisor="all", steps=2)
         w = sigmoid_weights(b) if losses == "hfc" else None
         assert len(b.seen) == 4
-        relation = {"relation": sigmoid_relation(b, w)} if w else {}
+        relation = {"relation": sigmoid_relation(b, w) * 4 / 6} if w else {}
         check(b, classification=b.mean(icarl_losses(b, labels(b)), w) * 4 / 6, **relation)
+
+
+@pytest.mark.parametrize(
+    ("losses", "form"), [("host", "split"), ("gfc", "split"), ("grd", "split"), ("grd", "mixed"), ("hfc", "split"), ("hfc", "mixed")]
+)
+@pytest.mark.parametrize("steps", [1, 2])
+def test_with_the_divisor_all_every_term_of_icarl_is_the_share_of_classes_seen_of_the_term_with_seen(losses, form, steps):
+    def both(s):
+        found = []
+        for s.divisor in ("seen", "all"):
+            terms = s.objective(s.mb_output, s.mb_y, StepTable.of(s).on(s.mb_output))
+            found.append({name: term.item() for name, term in terms.items()})
+        return found
+
+    _, (seen, all_classes) = batch_of("icarl", losses=losses, form=form, divisor="all", steps=steps, look=both, train_mb_size=8)
+    assert all_classes == pytest.approx({name: 2 * steps / 6 * term for name, term in seen.items()}, rel=1e-6)
+    assert seen.keys() == {"classification"} | ({"relation"} if losses in ("grd", "hfc") and steps > 1 else set())
+    assert all(abs(term) > 1e-7 for term in seen.values())
 
 
 def test_icarl_with_softmax_outputs_is_cross_entropy_and_distillation_at_temperature_2():

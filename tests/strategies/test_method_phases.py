@@ -35,10 +35,10 @@ def test_old_proxies_rest_in_the_main_phase_and_proxies_alone_move_in_the_tuning
     assert [phase for phase, _ in marks] == ["train"] * 4 + ["tune"] * 2
 
 
-@pytest.mark.parametrize("name", ["podnet", "dytox"])
-def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_main_losses_left_out(name):
+@pytest.mark.parametrize(("name", "options"), [("podnet", {}), ("dytox", {"repeats": 1})])
+def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_main_losses_left_out(name, options):
     seen, terms = [], []
-    strategy = build(name, tune_epochs=1, plugins=[At("after_phase_epoch", lambda s: terms.append(set(s.losses.means)))])
+    strategy = build(name, tune_epochs=1, plugins=[At("after_phase_epoch", lambda s: terms.append(set(s.losses.means)))], **options)
     loss = strategy.tuning_loss
     strategy.tuning_loss = lambda x, y: seen.append(y) or loss(x, y)
     steps_of(strategy, 3)
