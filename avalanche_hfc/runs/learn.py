@@ -16,11 +16,10 @@ from avalanche_hfc.benchmarks._folders import read_folder
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.runs.build import Built, build_model, build_strategy
 from avalanche_hfc.runs.finished import FinishedRun, without_weights
-from avalanche_hfc.runs.folder import as_json
 from avalanche_hfc.runs.progress import Progress
 from avalanche_hfc.runs.rows import replace_file
 from avalanche_hfc.runs.run import run
-from avalanche_hfc.runs.run_folder import COLUMNS, RunFolder
+from avalanche_hfc.runs.run_folder import COLUMNS, RunFolder, as_json
 from avalanche_hfc.runs.sources import Root, data_root_of, longer_benchmark, refuse_known
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))

@@ -17,10 +17,10 @@ from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.facts import images_by_step, sizes_of
 from avalanche_hfc.runs.build import build_model, build_strategy
+from avalanche_hfc.runs.evidence import judge
 from avalanche_hfc.runs.finished import without_weights
 from avalanche_hfc.runs.run import peak_memory
 from avalanche_hfc.runs.sources import Root, plan_with, read_source
-from avalanche_hfc.runs.steps import judge
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
 EVAL_IMAGES = 128  # a batch of `evaluate`
