@@ -11,7 +11,7 @@ OURS = "our choice"
 TABLE = "the paper's tables"
 SMALL = "our choice, for minutes on two cores; nothing was tuned"
 TINY = "our choice, that of `hfc demo`"  # so that the first step is learned and a seed takes a minute or two; none was tuned for a method
-HALF = "our choice: half of the paper's, as the packed file holds half of the images"
+HALF = "our choice: half of the paper's, as half of the images are used"
 RELEASED = "released code of HFC"
 EVERY = "released code of HFC; the paper names no setting of this method with ViT-Base"
 
@@ -41,6 +41,7 @@ def layers(spec: Spec) -> Iterator[Layer]:
 def data(spec: Spec) -> Iterator[Layer]:
     joint = spec.parts.method in ("joint", "avalanche-joint")
     protocol = {"data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
+    yield "the whole data set", {"data.train_per_class": None, "data.test_per_class": None}
     yield (OURS + ": one training, which the paper prints under every T" if joint else TABLE), protocol
     if spec.scale == "demo":
         yield TINY, {"data.dataset": "digits", "data.image_size": 8, "data.transforms": "plain", "data.class_order": None}
@@ -49,6 +50,7 @@ def data(spec: Spec) -> Iterator[Layer]:
     yield RELEASED, {"data.class_order": "paper"}
     if spec.scale == "small":
         yield SMALL, {"data.image_size": 16 if spec.backbone == "resnet-32" else 32, "data.transforms": "plain"}
+        yield "our choice: half of the images", {"data.train_per_class": 250, "data.test_per_class": 50}
         return
     yield "Sec. 4.1: as DyTox, without mixup", {"data.transforms": "dytox"}
     low = spec.dataset == "cifar100" and spec.backbone != "vit-base"
