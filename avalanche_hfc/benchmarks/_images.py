@@ -1,9 +1,10 @@
 """Data sets under the benchmarks: all images in one tensor, or paths read on demand. Items are (image, class id)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Integer, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -29,6 +30,10 @@ class TensorImages(Dataset):
         image = self.images[position]
         return Image.fromarray(image.permute(1, 2, 0).numpy()) if self.as_pil else image, self.targets[position]
 
+    def subset(self, positions: Integer[np.ndarray, "k"]) -> "TensorImages":
+        """The images at these positions, in this order."""
+        return TensorImages(self.images[torch.from_numpy(positions)], np.asarray(self.targets)[positions])
+
 
 class FileImages(Dataset):
     """Images in files, read when asked for; items hold PIL images in RGB. `upright` obeys the orientation a camera noted (EXIF)."""
@@ -46,6 +51,11 @@ class FileImages(Dataset):
                 return (ImageOps.exif_transpose(image) if self.upright else image).convert("RGB"), self.targets[position]
         except OSError as error:      # checked when the benchmark was made: gone or damaged since
             raise ValueError(f"Cannot read image {path}: {error}") from error
+
+    def subset(self, positions: Integer[np.ndarray, "k"]) -> "FileImages":
+        """The images at these positions, in this order."""
+        chosen = positions.tolist()
+        return FileImages([self.paths[p] for p in chosen], [self.targets[p] for p in chosen], self.sizes, upright=self.upright)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +77,39 @@ class Source:
                 raise ValueError(f"The {name} images have labels {shortened(sorted(met - known))}; class ids are 0 to {len(known) - 1}.")
             if known - met:
                 raise ValueError(f"No {name} image for class ids {shortened(sorted(known - met))} of {len(known)}. Every class needs one.")
+
+
+class JoinedImages(FileImages):
+    """Images of any form and, behind them, images in files; the class ids of these are raised by `offset`."""
+
+    def __init__(self, first: TensorImages | FileImages, second: TensorImages | FileImages, offset: int, *, grey: bool):
+        targets = [*first.targets, *(target + offset for target in second.targets)]
+        super().__init__([], targets, first.sizes | second.sizes, upright=True)
+        self.first, self.second, self.grey = first, second, grey
+
+    def __getitem__(self, position):
+        start = len(self.first)
+        if position < start:
+            return self.first[position]
+        image = self.second[position - start][0]
+        return image.convert("L") if self.grey else image, self.targets[position]
+
+
+def first_of_each_class(source: Source, num_train: int | None, num_test: int | None) -> Source:
+    """The first images of each class, in the order of the data, class after class. None: all, as they stand."""
+    train = source.train if num_train is None else _first(source.train, num_train, "training")
+    return replace(source, train=train, test=source.test if num_test is None else _first(source.test, num_test, "test"))
+
+
+def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorImages | FileImages:
+    targets = np.asarray(images.targets)
+    ranked = np.argsort(targets, kind="stable")
+    sizes = np.bincount(targets)
+    short = np.flatnonzero(sizes < count)
+    if len(short):
+        raise ValueError(f"{count} {part} images of each class are asked for; class {short[0]} has {sizes[short[0]]}.")
+    starts = np.cumsum(sizes) - sizes
+    return images.subset(np.concatenate([ranked[start : start + count] for start in starts]))
 
 
 def is_test(num_images: int) -> Bool[np.ndarray, "num_images"]:

@@ -103,7 +103,7 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
         raise ValueError(f"The images are not square, (width, height) {shortened(sorted(source.train.sizes))}. Name an image_size.")
     if plan.transforms != "plain":
         for part in (source.train, source.test):
-            _fit_to_augmentation(part, plan.transforms, image_size)
+            fit_to_augmentation(part, plan.transforms, image_size)
     train_transform, eval_transform = build_transforms(plan.transforms, image_size, statistics=source.statistics)
     benchmark = nc_benchmark(
         source.train,
@@ -121,7 +121,7 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     return benchmark
 
 
-def _fit_to_augmentation(images: TensorImages | FileImages, transforms: str, image_size: int) -> None:
+def fit_to_augmentation(images: TensorImages | FileImages, transforms: str, image_size: int) -> None:
     """Hand out PIL images, of the size that the padded crop needs."""
     if isinstance(images, TensorImages):
         if images.images.dtype != torch.uint8:

@@ -23,7 +23,7 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     \b
     cifar100  imagenet100  imagenet1000  plug-and-play  ablation  per-class-20  fh
     steps-imagenet100  steps-imagenet1000  steps-plug-and-play
-    avalanche  hfc-forms (no numbers of the paper)
+    avalanche  hfc-forms  methods (no numbers of the paper)
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_table import paper_of
@@ -42,9 +42,15 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
 
 
 def write(name: str, cells: list, done: Any, paper: Any, folder: Path, options: dict[str, Any]) -> None:
+    from avalanche_hfc.report.methods import write_methods
     from avalanche_hfc.report.paper_table import table_of, title_of
     from avalanche_hfc.report.tables import markdown, write_tables
 
+    if name == "methods":
+        text, files = write_methods(cells, done.finished, folder, "-".join([name, options["scale"], *options["only"]]))
+        click.echo(text)
+        click.echo(f"Tables: {', '.join(map(str, files))}")
+        return
     numbers = table_of(name, options["scale"], cells, done.finished, paper)
     title = title_of(name, options["scale"], done.overrides, paper=paper is not None)
     files = write_tables(numbers, folder, "-".join([name, options["scale"], *options["only"]]), title)

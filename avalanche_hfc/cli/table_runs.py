@@ -46,7 +46,7 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Map
     try:
         failed = run_all(missing, options)
     except KeyboardInterrupt:
-        click.echo(f"\nInterrupted. What is done is kept; this goes on:\n{shlex.join(['hfc', *sys.argv[1:]])}", err=True)
+        click.echo(f"\nInterrupted. What is done is kept; the same command goes on:\n{shlex.join(['hfc', *sys.argv[1:]])}", err=True)
         sys.exit(130)
     return Done(finished(runs), failed, overrides)
 

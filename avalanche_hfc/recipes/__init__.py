@@ -1,11 +1,11 @@
 """What a run is, as frozen dataclasses. No torch here."""
 
 from avalanche_hfc.recipes.building import all_names, recipe
-from avalanche_hfc.recipes.demo import DEMO_METHODS, DemoRecipe
 from avalanche_hfc.recipes.options import METHODS, MODELS
 from avalanche_hfc.recipes.overrides import override
 from avalanche_hfc.recipes.recipe import SCALES, DataRecipe, MemoryRecipe, MethodRecipe, ModelRecipe, Recipe, TrainRecipe
-from avalanche_hfc.recipes.tables import FURTHER_TABLES, TABLES, PaperCell, TableCell
+from avalanche_hfc.recipes.settings import DEMO_EPOCHS, DEMO_MEMORY
+from avalanche_hfc.recipes.tables import DEMO_METHODS, FURTHER_TABLES, TABLES, PaperCell, TableCell
 
 __all__ = [
     "Recipe",
@@ -24,6 +24,7 @@ __all__ = [
     "FURTHER_TABLES",
     "PaperCell",
     "TableCell",
-    "DemoRecipe",
     "DEMO_METHODS",
+    "DEMO_EPOCHS",
+    "DEMO_MEMORY",
 ]

@@ -12,7 +12,6 @@ from avalanche_hfc.recipes.tables import FURTHER, PAPER, SPECS
 
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
 IMAGES = {"cifar100": 500, "imagenet100": 1281, "imagenet1000": 1281, "digits": 144}  # of a class, in training
-IMAGES_SMALL = 250  # of a class in the packed file
 # Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU; else measured on a core of a busy machine.
 RATES = {
     "paper": {"tsavit": 250, "vit": 250, "dytox": 200, "convit": 2500, "resnet32": 5000, "resnet18": 1200},
@@ -61,7 +60,7 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
     data = recipe.data
     if data.dataset not in CLASSES:
         return None
-    classes, per_class = CLASSES[data.dataset], IMAGES_SMALL if recipe.scale == "small" else IMAGES[data.dataset]
+    classes, per_class = CLASSES[data.dataset], data.train_per_class or IMAGES[data.dataset]
     base = classes // 2 if data.base_fraction else 0
     arriving = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
     return [(count, count * per_class) for count in arriving]

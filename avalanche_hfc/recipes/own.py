@@ -118,6 +118,7 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
 
 def data_layers(spec: Spec) -> Iterator[Layer]:
     yield GIVEN, {"data.dataset": spec.dataset, "data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
+    yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
     yield CHOICE, {"data.class_order": None, "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale]}
     if spec.scale == "demo":
         yield "images are read as RGB", {"model.in_channels": 3}

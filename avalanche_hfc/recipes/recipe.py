@@ -31,7 +31,10 @@ def positive(place: str, **numbers: Any) -> None:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's seed."""
+    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's seed.
+
+    `train_per_class` and `test_per_class` take the first images of each class, in the order of the data; None: all.
+    """
 
     dataset: str
     num_steps: int
@@ -39,9 +42,14 @@ class DataRecipe:
     class_order: str | None
     transforms: str
     image_size: int
+    train_per_class: int | None
+    test_per_class: int | None
 
     def __post_init__(self) -> None:
-        positive("data", num_steps=self.num_steps, image_size=self.image_size)
+        positive(
+            "data", num_steps=self.num_steps, image_size=self.image_size,
+            train_per_class=self.train_per_class, test_per_class=self.test_per_class,
+        )  # fmt: skip
         if self.base_fraction not in (0, 0.5):
             raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
 

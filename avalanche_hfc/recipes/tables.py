@@ -88,6 +88,18 @@ FURTHER_ROWS = {
     "avalanche": ("finetune", "herding-replay", *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN)),
     "hfc-forms": ("hfc", "hfc-paper", "hfc-official"),
 }
+DEMO_METHODS = {
+    "hfc": "HFC",
+    "herding-replay": "herding replay, cross-entropy",
+    "avalanche-replay": "Avalanche Replay",
+    "avalanche-naive": "Avalanche Naive",
+}
+METHODS_ON_DIGITS = [  # every method that can run, as it is and with both losses; ten classes in five steps
+    PaperCell(row, losses, "vit-base", "cifar100", 0, 5, 2000, None)
+    for row, options in METHODS.items()
+    if row not in CANNOT_RUN
+    for losses in (("host", "hfc") if "losses" in options else ("host",))
+]
 FURTHER = {  # on the protocols of the comparison tables; no number of the paper stands beside them
     table: [cell for dataset in STEPS for cell in compared(dataset, rows)] for table, rows in FURTHER_ROWS.items()
 }
@@ -125,4 +137,8 @@ def at_all_scales(tables: dict[str, list[PaperCell]]) -> dict[str, dict[str, lis
 
 SPECS: dict[str, Spec] = {}  # every recipe by its name
 TABLES = at_all_scales(PAPER)
-FURTHER_TABLES = at_all_scales(FURTHER)
+ON_DIGITS = {  # tables of the scale demo alone
+    "methods": METHODS_ON_DIGITS,
+    "demo": [cell for cell in METHODS_ON_DIGITS if cell.row in DEMO_METHODS and cell.losses == "host"],
+}
+FURTHER_TABLES = at_all_scales(FURTHER) | {table: {"demo": cells_at(cells, "demo")} for table, cells in ON_DIGITS.items()}

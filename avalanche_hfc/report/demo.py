@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from avalanche_hfc.recipes import DEMO_METHODS, DemoRecipe
+from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
@@ -78,6 +78,6 @@ def write_report(folder: Path) -> pd.DataFrame:
     summary = summarise(rows)
     replace_file(folder / "steps.csv", rows.to_csv(index=False))
     replace_file(folder / "summary.csv", summary.to_csv(index=False))
-    draw_curves(rows, folder / "curves.png", f"Split digits, {DemoRecipe.mem_size} exemplars")
+    draw_curves(rows, folder / "curves.png", f"Split digits, {DEMO_MEMORY} exemplars")
     write_page([folder / "runs"], folder)
     return summary

@@ -1,11 +1,15 @@
 """The comparison's rows as numbers over seeds and as the table of methods."""
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.runs.rows import replace_file
+from avalanche_hfc.recipes import TableCell
+from avalanche_hfc.runs.rows import METHOD_COLUMNS, replace_file
+from avalanche_hfc.runs.table import TableRun
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies.method import LOSSES
 
@@ -87,10 +91,25 @@ def _cell(values: pd.Series, sign: str = "") -> str:
     return f"{values.mean():{sign}.1f}" + (f" ± {values.std():.1f}" if len(values) > 1 else "")
 
 
-def write_report(folder: Path) -> str:
-    """summary.csv and table.md from steps.csv; both can be deleted and made again. The table is also given back."""
-    rows = pd.read_csv(folder / "steps.csv")
+def gathered(cells: Iterable[TableCell], runs: Iterable[TableRun]) -> pd.DataFrame:
+    """The rows of steps.csv of all runs, with method, losses and seed. Joint training in one step has no average over steps."""
+    cell_of = {name: cell for cell, name in cells}
+    parts = []
+    for run in runs:
+        cell = cell_of[run.recipe.name]
+        rows = pd.read_csv(run.folder / "steps.csv").assign(method=cell.row, losses=cell.losses, seed=run.seed)
+        if run.recipe.data.total_steps == 1:
+            rows["average"] = math.nan
+        parts.append(rows[list(METHOD_COLUMNS)])
+    return pd.concat(parts, ignore_index=True)
+
+
+def write_methods(cells: Iterable[TableCell], runs: Iterable[TableRun], folder: Path, name: str) -> tuple[str, list[Path]]:
+    """The table as text, and its files: name-steps.csv (a row per run and step), name.csv (over seeds) and name.md."""
+    rows = gathered(cells, runs)
     text = table(rows)
-    replace_file(folder / "summary.csv", summarise(rows).to_csv(index=False))
-    replace_file(folder / "table.md", text)
-    return text
+    contents = {f"{name}-steps.csv": rows.to_csv(index=False), f"{name}.csv": summarise(rows).to_csv(index=False), f"{name}.md": text}
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in contents.items():
+        replace_file(folder / file, content)
+    return text, [folder / file for file in contents]

@@ -25,6 +25,8 @@ TITLES = {
     "steps-plug-and-play": "L_FC and L_RD inside other methods on CIFAR-100 after each of 10 steps",
     "avalanche": "Avalanche's own strategies on the paper's protocols",
     "hfc-forms": "HFC as default, as printed and as released",
+    "methods": "Every method on split digits, as it is and with both losses",
+    "demo": "Four methods on split digits",
 }
 WITH_MEAN = ("cifar100", "imagenet100", "imagenet1000", "plug-and-play", "per-class-20")  # over T
 LED_BY_MEAN = ("cifar100", "imagenet100", "imagenet1000", "per-class-20")

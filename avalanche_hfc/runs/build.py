@@ -1,6 +1,7 @@
 """From a recipe to what trains: benchmark, model, optimizer, schedule, strategy."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,9 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc.models import ConViTEncoder, DyToxModel, ResNet18, ResNet32, TSAViT, ViT, ViTEncoder
-from avalanche_hfc.recipes import Recipe, TrainRecipe
+from avalanche_hfc.recipes import ModelRecipe, Recipe, TrainRecipe
 from avalanche_hfc.recipes.own_methods import load_class
-from avalanche_hfc.runs.data import build_benchmark
+from avalanche_hfc.runs.data import build_benchmark, learned_folders
 from avalanche_hfc.runs.schedule import SchedulePlugin
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies.decay_groups import decays
@@ -42,6 +43,8 @@ def build(
     """Benchmark and strategy. torch, numpy and python are seeded first: the same recipe and seed give the same weights."""
     RNGManager.set_random_seeds(seed)
     benchmark = build_benchmark(recipe, seed, data_root)
+    if learned_folders(recipe):  # the weights are those of the checkpoint that is loaded next
+        recipe = without_weights(recipe)
     return Built(benchmark, build_strategy(recipe, build_model(recipe), device=device, plugins=plugins))
 
 
@@ -106,6 +109,12 @@ def check_tag(recipe: Recipe) -> None:
             f"{recipe.name}: the paper's ViT starts from MAE; the weights of {options['backbone']!r} have the tag {tag!r}. "
             "Choose a backbone with the tag .mae, or weights=none."
         )
+
+
+def without_weights(recipe: Recipe) -> Recipe:
+    """The recipe of a model that starts at random: where a checkpoint is loaded next, nothing needs to be fetched."""
+    options = tuple((name, None if name == "weights" else value) for name, value in recipe.model.options)
+    return replace(recipe, model=ModelRecipe(recipe.model.kind, options))
 
 
 # What trains it

@@ -1,113 +1,152 @@
-"""The benchmark of a recipe, from where the user keeps the data."""
+"""The one door to the images of a recipe: run, learn, plan, predict and report read them through here and nowhere else."""
 
-import io
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
-
-import numpy as np
-import torch
-from PIL import Image
+from typing import Any, NamedTuple
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.benchmarks import split_cifar100, split_digits, split_folder, split_imagenet100, split_imagenet1000, split_npz
-from avalanche_hfc.benchmarks._arrays import read_npz
-from avalanche_hfc.benchmarks._images import Source, TensorImages
-from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
-from avalanche_hfc.benchmarks.transforms import CIFAR100
-from avalanche_hfc.recipes import DataRecipe, Recipe
+from avalanche_hfc.benchmarks import build_transforms
+from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
+from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
+from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class, shortened
+from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
+from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
+from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, Statistics
+from avalanche_hfc.recipes import Recipe
 
-SPLITS: dict[str, Callable[..., Any]] = {
-    "cifar100": split_cifar100,
-    "imagenet100": split_imagenet100,
-    "imagenet1000": split_imagenet1000,
-    "digits": split_digits,
-    "npz": split_npz,
-    "folder": split_folder,
+Root = Path | str | None
+
+
+class DataSet(NamedTuple):
+    """How a data set is read, and what is known of it before."""
+
+    read: Callable[[Any], Source]
+    num_classes: int | None = None
+    paper_order: str | None = None
+    statistics: Statistics = IMAGENET
+
+
+def read_cifar(root: Root) -> Source:
+    """CIFAR-100 from the official files in a folder, or from an npz file in the layout of `split_npz`."""
+    if root is None or Path(root).suffix != ".npz":
+        return read_cifar100(root, download=False)
+    return replace(read_npz(root), statistics=CIFAR100)
+
+
+DATA_SETS = {
+    "cifar100": DataSet(read_cifar, 100, "cifar100-a", CIFAR100),
+    "imagenet100": DataSet(lambda root: read_imagenet(root, imagenet100_synsets()), 100, "imagenet100"),
+    "imagenet1000": DataSet(lambda root: read_imagenet(root, imagenet_synsets()), 1000, "imagenet1000"),
+    "digits": DataSet(lambda root: read_digits(), 10),
+    "npz": DataSet(read_npz),
+    "folder": DataSet(read_folder),
 }
-PACKED = "cifar100_subset.npz"
-SIDE = 32  # px of CIFAR
+NEEDED = {"npz": "the npz file", "folder": "the folder of images"}  # data of the user's, which has no default place
 
 
-def build_benchmark(recipe: Recipe, seed: int, data_root: Path | str | None = None) -> Any:
-    """Steps, order and transforms of the recipe over the data in `data_root` (None: Avalanche's own folder for data).
+def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> Any:
+    """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder learned later.
 
-    CIFAR-100 at the scale small may also be an npz file: in the layout of `split_npz`, or packed, as experiments/cifar20.py has it.
+    Args:
+        recipe: What to build.
+        seed: Draws the class order where the recipe names none.
+        data_root: Where the data is. None: where the recipe says it was, else Avalanche's folder for data.
     """
-    data = recipe.data
-    if data.dataset == "cifar100" and recipe.scale != "paper":
-        file = cifar_file(data_root)
-        if file is not None:
-            return make_benchmark(read_cifar_file(file), plan_of(data, seed))
-    split = lookup(SPLITS, data.dataset, "data set")
-    root = {} if data_root is None or data.dataset == "digits" else {"root": Path(data_root)}
+    plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
+    source = read_source(recipe, data_root)
+    added = []
+    for folder in learned_folders(recipe):
+        arriving = read_folder(folder)
+        refuse_known_classes(folder, arriving.class_names, source.class_names)
+        added.append(len(arriving.class_names))
+        source = joined_source(source, arriving)
+    return make_benchmark(source, plan_of(recipe, seed, added))
+
+
+def read_source(recipe: Recipe, data_root: Root = None) -> Source:
+    """The images of the recipe's data set, as many of each class as it selects, without folders learned later."""
+    data, root = recipe.data, data_root_of(recipe, data_root)
+    if root is None and data.dataset in NEEDED:
+        raise ValueError(f"{recipe.name}: name {NEEDED[data.dataset]} with --data.")
     try:
-        return split(**root, seed=seed, **arguments(data))
+        source = lookup(DATA_SETS, data.dataset, "data set").read(root)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {how_to(recipe)}") from error
+    selected = first_of_each_class(source, data.train_per_class, data.test_per_class)
+    if data.transforms != "plain":
+        for part in (selected.train, selected.test):
+            fit_to_augmentation(part, data.transforms, data.image_size)
+    return selected
 
 
-def arguments(data: DataRecipe) -> dict[str, Any]:
-    """What all splits take."""
-    return dict(
+def data_root_of(recipe: Recipe, given: Root) -> Root:
+    """Where the data is: as given, else as noted when the run began, which is so for data of the user's."""
+    noted = recipe.own.get("data")
+    return given if given is not None or noted is None else str(noted)
+
+
+def learned_folders(recipe: Recipe) -> tuple[str, ...]:
+    """The folders that a run has learned behind the steps of its recipe."""
+    folders: Any = recipe.own.get("learn", ())
+    return tuple(folders)
+
+
+def eval_transform(recipe: Recipe) -> Callable[[Any], Any]:
+    """What an image goes through in evaluation."""
+    data = recipe.data
+    return build_transforms(data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics)[1]
+
+
+def how_to(recipe: Recipe) -> str:
+    if recipe.data.dataset == "cifar100":
+        return "Or name an npz file with x_train, y_train, x_test, y_test."
+    return f"Name the folder that holds the data of {recipe.name}."
+
+
+@dataclass(frozen=True)
+class LongerPlan(Plan):
+    """A plan with steps behind it: `added` is the number of classes of each. Their ids follow those of the data set."""
+
+    added: tuple[int, ...] = ()
+
+    def order(self, num_classes: int) -> list[int]:
+        first = num_classes - sum(self.added)
+        return [*super().order(first), *range(first, num_classes)]
+
+    def classes_per_step(self, num_classes: int) -> list[int]:
+        return [*super().classes_per_step(num_classes - sum(self.added)), *self.added]
+
+
+def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
+    """How the classes are dealt out over the steps; `added` classes for each folder learned later."""
+    data, known = recipe.data, lookup(DATA_SETS, recipe.data.dataset, "data set")
+    return LongerPlan(
         num_steps=data.num_steps,
         base_fraction=data.base_fraction,
         class_order=data.class_order,
         transforms=data.transforms,
         image_size=data.image_size,
+        seed=seed,
+        num_classes=None if known.num_classes is None else known.num_classes + sum(added),
+        paper_order=known.paper_order,
+        added=tuple(added),
     )
 
 
-def plan_of(data: DataRecipe, seed: int) -> Plan:
-    """How the classes of CIFAR-100 are dealt out, checked without the images."""
-    return Plan(**arguments(data), seed=seed, num_classes=100, paper_order="cifar100-a")
+def refuse_known_classes(folder: Path | str, names: Sequence[str], known: Sequence[str]) -> None:
+    again = sorted(set(names) & set(known))
+    if again:
+        raise ValueError(f"{folder} has classes that are known already: {shortened(again)}. Each class belongs to one step.")
 
 
-def how_to(recipe: Recipe) -> str:
-    if recipe.data.dataset == "cifar100" and recipe.scale != "paper":
-        return f"Or name an npz file: with x_train, y_train, x_test, y_test, or packed ({PACKED})."
-    return f"Name the folder that holds the data of {recipe.name}."
-
-
-def cifar_file(root: Path | str | None) -> Path | None:
-    """The npz file that is meant; None where `root` is, or may hold, the official files."""
-    if root is None:
-        return None
-    path = Path(root)
-    if path.is_file() or path.suffix == ".npz":
-        return path
-    return path / PACKED if (path / PACKED).is_file() else None
-
-
-def read_cifar_file(path: Path) -> Source:
-    """Images of an npz file in either layout, with CIFAR's statistics."""
-    if not path.is_file():
-        raise FileNotFoundError(f"No file {path}. Needed is an npz file with x_train, y_train, x_test, y_test, or packed ({PACKED}).")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            packed = {key: file[key] for key in ("bytes", "offsets", "class_names")} if "bytes" in file else None
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{path} is not an npz file of images: {error}") from error
-    if packed is None:
-        source = read_npz(path)
-        return Source(
-            train=source.train, test=source.test, class_names=source.class_names, image_size=source.image_size, statistics=CIFAR100
-        )
-    parts = [_images(strips) for strips in _strips(path, packed)]
-    return Source(train=parts[0], test=parts[1], class_names=tuple(packed["class_names"].tolist()), image_size=SIDE, statistics=CIFAR100)
-
-
-def _strips(path: Path, packed: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Training and test images of each class: two lossless strips per class, 32 px wide, one behind the other."""
-    raw, ends = packed["bytes"].tobytes(), packed["offsets"].tolist()
-    if len(ends) != 2 * len(packed["class_names"]) + 1 or ends[-1] != len(raw):
-        raise ValueError(f"{path}: offsets must cut bytes into two strips for each of {len(packed['class_names'])} classes.")
-    strips = [np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")).reshape(-1, SIDE, SIDE, 3) for a, b in pairwise(ends)]
-    return strips[0::2], strips[1::2]
-
-
-def _images(strips: list[np.ndarray]) -> TensorImages:
-    targets = np.repeat(np.arange(len(strips)), [len(strip) for strip in strips])
-    return TensorImages(torch.from_numpy(np.concatenate(strips)).permute(0, 3, 1, 2), targets)
+def joined_source(first: Source, second: Source) -> Source:
+    """The classes of the second behind those of the first, under the statistics and the number of channels of the first."""
+    offset, grey = len(first.class_names), first.num_channels == 1
+    return replace(
+        first,
+        train=JoinedImages(first.train, second.train, offset, grey=grey),
+        test=JoinedImages(first.test, second.test, offset, grey=grey),
+        class_names=(*first.class_names, *second.class_names),
+        image_size=first.image_size or second.image_size,
+    )

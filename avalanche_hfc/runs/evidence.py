@@ -8,12 +8,18 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from avalanche_hfc.metrics import StepCounts, accuracy, accuracy_nme, forgetting, forgetting_heterogeneity
+from avalanche_hfc.metrics import StepCounts, accuracy, accuracy_nme, evaluate, forgetting, forgetting_heterogeneity
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.runs.run_folder import RunRows
 from avalanche_hfc.strategies import JointTraining
 
 Row = dict[str, Any]
+
+
+def judge(strategy: Any, data: Any, steps: Int[Tensor, "C"]) -> StepCounts:
+    """One pass with what the strategy predicts with: its head, and the nearest means where it has them."""
+    means = getattr(strategy, "class_means", lambda: None)()
+    return evaluate(getattr(strategy, "predictor", strategy.model), data, steps, class_means=means)
 
 
 def summary(strategy: Any, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> Row:

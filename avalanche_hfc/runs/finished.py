@@ -1,15 +1,14 @@
 """A finished run in use: its recipe, its class names, its strategy with the weights of the last step. Reading it changes nothing."""
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from avalanche_hfc.recipes import ModelRecipe, Recipe
+from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.facts import command
-from avalanche_hfc.runs.build import build_model, build_strategy
+from avalanche_hfc.runs.build import build_model, build_strategy, without_weights
 from avalanche_hfc.runs.checkpoint import Damaged, read_note, read_state
 from avalanche_hfc.runs.run_folder import RunFolder
 
@@ -43,9 +42,3 @@ class FinishedRun:
             raise ValueError(f"The checkpoint {last} cannot be used: {error}.") from None
         strategy.load_state_dict(state)
         return strategy
-
-
-def without_weights(recipe: Recipe) -> Recipe:
-    """The recipe of a model that starts at random: where a checkpoint is loaded next, nothing needs to be fetched."""
-    options = tuple((name, None if name == "weights" else value) for name, value in recipe.model.options)
-    return replace(recipe, model=ModelRecipe(recipe.model.kind, options))

@@ -3,25 +3,18 @@
 import csv
 import os
 import shutil
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from avalanche.core import BasePlugin
-from avalanche.training.determinism.rng_manager import RNGManager
+from typing import NamedTuple
 
 from avalanche_hfc.benchmarks._folders import read_folder
 from avalanche_hfc.recipes import Recipe, override
-from avalanche_hfc.runs.build import Built, build_model, build_strategy
-from avalanche_hfc.runs.finished import FinishedRun, without_weights
-from avalanche_hfc.runs.folder import as_json
+from avalanche_hfc.runs.data import Root, build_benchmark, data_root_of, learned_folders, refuse_known_classes
+from avalanche_hfc.runs.finished import FinishedRun
 from avalanche_hfc.runs.progress import Progress
 from avalanche_hfc.runs.rows import replace_file
 from avalanche_hfc.runs.run import run
-from avalanche_hfc.runs.run_folder import COLUMNS, RunFolder
-from avalanche_hfc.runs.sources import Root, data_root_of, longer_benchmark, refuse_known
+from avalanche_hfc.runs.run_folder import COLUMNS, RunFolder, as_json
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
 
@@ -49,7 +42,7 @@ def learn(
     `epochs` None: as before.
     """
     finished = FinishedRun(path)
-    refuse_known(new, read_folder(new).class_names, list(finished.class_names.values()))
+    refuse_known_classes(new, read_folder(new).class_names, list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
     folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
     if folder.resolve() == Path(path).resolve():
@@ -60,7 +53,7 @@ def learn(
     if not (folder / "recipe.json").exists():
         check_data(finished, seed, root, recipe)
         copy_run(finished, folder, recipe)
-    run(recipe, seed, folder, build=build_longer, device=device, data_root=root, progress=progress)
+    run(recipe, seed, folder, device=device, data_root=root, progress=progress)
     return folder
 
 
@@ -78,30 +71,14 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
         if dict(recipe.method.options).get("compress_epochs", 0) is None:  # else it would follow the epochs: another method than trained
             given["method.compress_epochs"] = str(recipe.train.epochs)
         recipe = override(recipe, given)
-    folders = (*folders_of(recipe), str(new.resolve()))
+    folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"
     return replace(recipe, name=name, own={**recipe.own, "learn": folders})
 
 
-def folders_of(recipe: Recipe) -> tuple[str, ...]:
-    """The folders that a run has learned behind the steps of its recipe."""
-    folders: Any = recipe.own.get("learn", ())
-    return tuple(folders)
-
-
-def build_longer(
-    recipe: Recipe, seed: int, *, device: str | torch.device = "cpu", data_root: Root = None, plugins: Iterable[BasePlugin] = ()
-) -> Built:
-    """As `build`, with a step for each folder learned. The weights are those of the checkpoint, loaded next."""
-    RNGManager.set_random_seeds(seed)
-    benchmark = longer_benchmark(recipe, seed, data_root, folders_of(recipe))
-    recipe = without_weights(recipe)
-    return Built(benchmark, build_strategy(recipe, build_model(recipe), device=device, plugins=plugins))
-
-
 def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:
     """Raise, before anything is written, where the data of the steps before is not the same."""
-    names = dict(enumerate(longer_benchmark(recipe, seed, root, folders_of(recipe)).class_names))
+    names = dict(enumerate(build_benchmark(recipe, seed, root).class_names))
     other = [name for class_id, name in finished.class_names.items() if names.get(class_id) != name]
     if other:
         raise ValueError(f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} at the same place.")

@@ -13,14 +13,12 @@ from torch.utils.data import ConcatDataset
 
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
 from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
-from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.facts import images_by_step, sizes_of
-from avalanche_hfc.runs.build import build_model, build_strategy
-from avalanche_hfc.runs.finished import without_weights
+from avalanche_hfc.runs.build import build_model, build_strategy, without_weights
+from avalanche_hfc.runs.data import DATA_SETS, Root, plan_of, read_source
+from avalanche_hfc.runs.evidence import judge
 from avalanche_hfc.runs.run import peak_memory
-from avalanche_hfc.runs.sources import Root, plan_with, read_source
-from avalanche_hfc.runs.steps import judge
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
 EVAL_IMAGES = 128  # a batch of `evaluate`
@@ -103,7 +101,7 @@ def plan(
 
 def real_data(recipe: Recipe, seed: int, data_root: Root) -> tuple[Source, Sizes]:
     source = read_source(recipe, data_root)
-    division = plan_with(recipe, seed)
+    division = plan_of(recipe, seed)
     order, per_step = division.order(len(source.class_names)), division.classes_per_step(len(source.class_names))
     counts = [np.bincount(part.targets, minlength=len(order)) for part in (source.train, source.test)]
     groups = np.split(np.array(order), np.cumsum(per_step)[:-1])
@@ -122,7 +120,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     count = max(recipe.train.batch_size, EVAL_IMAGES)
     pixels = torch.randint(256, (count, channels, side, side), dtype=torch.uint8)
     parts = [TensorImages(pixels, np.arange(count) % CLASSES) for _ in range(2)]
-    statistics = CIFAR100 if data.dataset == "cifar100" else IMAGENET
+    statistics = DATA_SETS[data.dataset].statistics
     names = tuple(map(str, range(CLASSES)))
     source = Source(
         train=parts[0], test=parts[1], class_names=names, image_size=side, num_channels=channels, statistics=statistics

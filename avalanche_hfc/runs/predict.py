@@ -9,12 +9,12 @@ from jaxtyping import Float
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from avalanche_hfc.benchmarks import build_transforms
-from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, PADDED_CROP_LIMIT
+from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.runs.data import eval_transform
 from avalanche_hfc.runs.finished import FinishedRun
 
 Ranked = list[tuple[str, float]]
@@ -61,7 +61,7 @@ def ranked(values: Float[Tensor, "C"], names: Sequence[str], top: int) -> Ranked
 def read_images(recipe: Recipe, paths: Sequence[Path | str]) -> list[Float[Tensor, "c height width"]]:
     """The images under the eval transform. All that cannot be read are named."""
     data = recipe.data
-    transform = build_transforms(data.transforms, data.image_size, statistics=CIFAR100 if data.dataset == "cifar100" else IMAGENET)[1]
+    transform = eval_transform(recipe)
     squash = data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT  # an eval transform that never resizes
     images, faults = [], []
     for path in paths:

@@ -17,11 +17,10 @@ from torch.utils.data import ConcatDataset
 
 from avalanche_hfc.runs.build import build as build_recipe
 from avalanche_hfc.runs.checkpoint import Damaged, load_checkpoint
-from avalanche_hfc.runs.evidence import class_rows, confusion_rows, counts_of, exemplar_rows, summary
+from avalanche_hfc.runs.evidence import class_rows, confusion_rows, counts_of, exemplar_rows, judge, summary
 from avalanche_hfc.runs.progress import Progress
 from avalanche_hfc.runs.recorder import Recorder, Saver
 from avalanche_hfc.runs.run_folder import RunFolder, RunRows
-from avalanche_hfc.runs.steps import judge
 
 AT_START: dict[str, Any] = {"step": 0, "inside": False, "done": 0.0}  # the note of a checkpoint between steps
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_hfc._version import __version__
-from avalanche_hfc.runs.folder import as_json, changes
 from avalanche_hfc.runs.lock import RunLock
 from avalanche_hfc.runs.rows import RowFile, replace_file
 
@@ -171,6 +170,16 @@ class TrainFile(RowFile):
         rows = list(rows)
         self.columns = self._columns(name for name in self.columns if any(row[name] != "" for row in rows))
         super().replace(rows)
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The settings that differ, with both values; empty where none does."""
+    names = [*now, *(name for name in before if name not in now)]
+    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names if before.get(name) != now.get(name))
+
+
+def as_json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
 
 
 def blank(value: Any) -> Any:

@@ -31,7 +31,10 @@ def row_name(cell: PaperCell) -> str:
 def cells_of(table: str, scale: str, only: Iterable[str] = ()) -> list[TableCell]:
     """The cells of a table, or of some of its rows. A name that does not exist is answered with those that do."""
     lookup(SCALES, scale, "scale")
-    cells = lookup({**TABLES, **FURTHER_TABLES}, table, "table")[scale]
+    scales = lookup({**TABLES, **FURTHER_TABLES}, table, "table")
+    if scale not in scales:
+        raise ValueError(f"Table {table} exists at scale {', '.join(scales)}, not at {scale}.")
+    cells = scales[scale]
     rows = {row_name(entry.cell): row_name(entry.cell) for entry in cells}
     wanted = {lookup(rows, row, f"row of {table}:") for row in only} or set(rows)
     return [entry for entry in cells if row_name(entry.cell) in wanted]

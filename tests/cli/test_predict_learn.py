@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,10 @@ from PIL import Image
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.runs.data import build_benchmark
 from avalanche_hfc.runs.finished import FinishedRun
-from avalanche_hfc.runs.learn import accuracies, build_longer
+from avalanche_hfc.runs.learn import accuracies
 from avalanche_hfc.runs.predict import predict
 from avalanche_hfc.runs.run import run
 from avalanche_hfc.runs.run_folder import TIMES
-from avalanche_hfc.runs.sources import longer_benchmark
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -143,7 +143,7 @@ def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_cla
     note = json.loads((folder / "recipe.json").read_text())
     own = Recipe.from_dict(note["recipe"])
     assert own.own["learn"] == (str(folder.parents[1] / "new"),)
-    run(own, note["seed"], tmp_path / "unbroken", build=build_longer, data_root=own.own["data"])
+    run(own, note["seed"], tmp_path / "unbroken", data_root=own.own["data"])
     for name in FILES:
         pd.testing.assert_frame_equal(rows(folder, name), rows(tmp_path / "unbroken", name))
     assert list(rows(folder, "steps")["classes"]) == [2, 4, 6]
@@ -212,7 +212,7 @@ def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, na
     np.savez(tmp_path / "own.npz", **arrays, **{f"y_{part}": np.arange(8) % 4 for part in ("train", "test")})
     own = override(recipe(name), {"image_size": str(shape[-1])})
     root = None if name.startswith("digits") else tmp_path / "own.npz"
-    benchmark = longer_benchmark(own, 0, root, [str(place / "new")])
+    benchmark = build_benchmark(replace(own, own={"learn": (str(place / "new"),)}), 0, root)
     old = len(benchmark.class_names) - 2
     assert benchmark.class_names[old:] == tuple(NEW)
     last = list(benchmark.train_stream)[-1]
@@ -231,3 +231,13 @@ def test_a_strategy_of_avalanche_leaves_nothing_to_go_on_with(place, tmp_path):
     with pytest.raises(ValueError, match="holds no weights: avalanche-naive keeps no checkpoints"):
         hfc("learn", folder, place / "new")
     assert [path.name for path in folder.parent.iterdir()] == ["0"]
+
+
+def test_a_report_shows_pictures_of_your_data_and_of_folders_learned_later(place, copied, tmp_path):
+    hfc("learn", copied, place / "new", "--epochs", "1")
+    for folder, classes in ((copied, 4), (copied.with_name("run+new"), 6)):
+        hfc("report", folder, "--out", tmp_path / folder.name, "--pictures")
+        exemplars = rows(folder, "exemplars")
+        last = exemplars[exemplars["step"] == exemplars["step"].max()]
+        assert last["class"].nunique() == classes
+        assert (tmp_path / folder.name / "report.html").read_text().count("data:image/png") == len(last)

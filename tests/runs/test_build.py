@@ -1,7 +1,6 @@
 """From recipes to what trains: every recipe of every scale, the optimizer's groups, the schedule, the data."""
 
 import copy
-import io
 import math
 from functools import cache
 
@@ -9,15 +8,13 @@ import numpy as np
 import pytest
 import torch
 from avalanche.training.plugins import SupervisedPlugin
-from PIL import Image
 
 from avalanche_hfc.benchmarks import class_order
-from avalanche_hfc.benchmarks._plan import Plan
 from avalanche_hfc.models import DyToxModel, ResNet18, ResNet32, TSAViT, ViT
 from avalanche_hfc.plugins.official import WarmUpCosinePlugin
 from avalanche_hfc.recipes import Recipe, all_names, override, recipe
 from avalanche_hfc.runs.build import build, build_model, build_optimizer, build_strategy
-from avalanche_hfc.runs.data import arguments, build_benchmark
+from avalanche_hfc.runs.data import build_benchmark, plan_of
 from avalanche_hfc.runs.schedule import SchedulePlugin, lr_of
 from avalanche_hfc.strategies import STRATEGIES
 
@@ -90,10 +87,10 @@ def test_the_models_of_the_paper_have_their_number_of_parameters(name, parameter
 
 
 def test_the_steps_and_class_orders_of_every_recipe_can_be_dealt_out():
-    plans = {recipe(name).data for name in NAMES}
-    for data in plans:
+    recipes = {recipe(name).data: recipe(name) for name in NAMES}
+    for data, own in recipes.items():
         order, classes = ORDERS[data.dataset], CLASSES[data.dataset]
-        plan = Plan(**arguments(data), seed=3, num_classes=classes, paper_order=order)
+        plan = plan_of(own, 3)
         sizes = plan.classes_per_step(classes)
         assert len(sizes) == data.total_steps and sum(sizes) == classes
         assert sizes[0] == (classes // 2 if data.base_fraction else classes // data.num_steps)
@@ -245,61 +242,68 @@ def test_every_step_has_the_same_rates_the_first_its_own_epochs_and_the_decay_it
 # Data
 
 
-def packed_file(path, *, num_classes=100, cut=0):
-    """A packed file of two training and one test image of each class, and the pixels in it."""
-    pixels = np.random.RandomState(0).randint(0, 256, (num_classes, 3, 32, 32, 3), dtype=np.uint8)
-    strips = []
-    for images in pixels:
-        for part in (images[:2], images[2:]):
-            file = io.BytesIO()
-            Image.fromarray(part.reshape(-1, 32, 3)).save(file, "WEBP", lossless=True, exact=True)
-            strips.append(file.getvalue())
-    offsets = np.cumsum([0, *(len(strip) for strip in strips)])
-    names = np.array([f"class {number}" for number in range(num_classes)])
-    np.savez(path, bytes=np.frombuffer(b"".join(strips), dtype=np.uint8), offsets=offsets[: len(offsets) - cut], class_names=names)
-    return pixels
+def pictures(num_classes=100, num_images=3):
+    return np.random.RandomState(0).randint(0, 256, (num_classes, num_images, 32, 32, 3), dtype=np.uint8)
 
 
-def npz_file(path, pixels):
-    labels = np.arange(len(pixels))
+def npz_file(path, pixels, *, order=None):
+    """The last image of each class is a test image; `order` mixes the training images."""
+    labels, num_train = np.arange(len(pixels)), pixels.shape[1] - 1
+    train, targets = pixels[:, :-1].reshape(-1, 32, 32, 3), labels.repeat(num_train)
+    order = np.arange(len(targets)) if order is None else order
     np.savez(
-        path, x_train=pixels[:, :2].reshape(-1, 32, 32, 3), y_train=labels.repeat(2), x_test=pixels[:, 2], y_test=labels,
+        path, x_train=train[order], y_train=targets[order], x_test=pixels[:, -1], y_test=labels,
         class_names=np.array([f"class {number}" for number in labels]),
     )  # fmt: skip
 
 
-SMALL = recipe("cifar100-b50-t5-hfc@small")
+SMALL = override(recipe("cifar100-b50-t5-hfc@small"), {"train_per_class": "2", "test_per_class": "1"})
 
 
-def test_scale_small_reads_the_packed_file_and_an_npz_file_alike(tmp_path):
-    pixels = packed_file(tmp_path / "cifar100_subset.npz")
+def test_cifar_may_be_an_npz_file(tmp_path):
+    pixels = pictures()
     npz_file(tmp_path / "plain.npz", pixels)
-    for root in (tmp_path, tmp_path / "cifar100_subset.npz", str(tmp_path / "plain.npz")):
-        benchmark = build_benchmark(SMALL, 0, root)
-        assert benchmark.classes_order == list(class_order("cifar100-a")) and len(benchmark.train_stream) == 6
-        assert benchmark.class_names[7] == "class 7" and benchmark.image_shape == (3, 32, 32)
-        last = benchmark.train_stream[5]
-        assert len(last.dataset) == 20 and len(benchmark.test_stream[5].dataset) == 10
-        for image, label, _ in (last.dataset[0], last.dataset[19]):
-            expected = torch.from_numpy(pixels[label, :2]).permute(0, 3, 1, 2) / 127.5 - 1
-            assert any(torch.allclose(image, one, atol=1e-6) for one in expected)
+    benchmark = build_benchmark(SMALL, 0, str(tmp_path / "plain.npz"))
+    assert benchmark.classes_order == list(class_order("cifar100-a")) and len(benchmark.train_stream) == 6
+    assert benchmark.class_names[7] == "class 7" and benchmark.image_shape == (3, 32, 32)
+    last = benchmark.train_stream[5]
+    assert len(last.dataset) == 20 and len(benchmark.test_stream[5].dataset) == 10
+    for image, label, _ in (last.dataset[0], last.dataset[19]):
+        expected = torch.from_numpy(pixels[label, :2]).permute(0, 3, 1, 2) / 127.5 - 1
+        assert any(torch.allclose(image, one, atol=1e-6) for one in expected)
+
+
+def test_the_first_images_of_each_class_are_the_same_from_a_longer_file_in_another_order(tmp_path):
+    pixels = pictures(num_images=5)
+    mixed = np.argsort(np.tile(np.arange(4), 100), kind="stable")  # class after class becomes image after image
+    npz_file(tmp_path / "whole.npz", pixels, order=mixed)
+    npz_file(tmp_path / "half.npz", pixels[:, [0, 1, 4]])
+    first, second = (build_benchmark(SMALL, 0, tmp_path / name).train_stream for name in ("whole.npz", "half.npz"))
+    for one, other in zip(first, second, strict=True):
+        assert list(one.dataset.targets) == list(other.dataset.targets)
+        assert all(torch.equal(one.dataset[place][0], other.dataset[place][0]) for place in range(len(one.dataset)))
+
+
+def test_more_images_than_a_class_has_are_refused(tmp_path):
+    npz_file(tmp_path / "plain.npz", pictures())
+    with pytest.raises(ValueError, match="3 training images of each class are asked for; class 0 has 2"):
+        build_benchmark(override(SMALL, {"train_per_class": "3"}), 0, tmp_path / "plain.npz")
 
 
 def test_a_damaged_or_foreign_file_is_named(tmp_path):
-    packed_file(tmp_path / "cut.npz", cut=1)
     (tmp_path / "text.npz").write_text("no images")
-    packed_file(tmp_path / "few.npz", num_classes=3)
-    for name, said in (("cut.npz", "offsets must cut bytes"), ("text.npz", "not an npz file"), ("few.npz", "once")):
+    npz_file(tmp_path / "few.npz", pictures(num_classes=3))
+    for name, said in (("text.npz", "text.npz: not an npz file"), ("few.npz", "once")):
         with pytest.raises(ValueError, match=said):
             build_benchmark(SMALL, 0, tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="No file .*none.npz. Needed is an npz file"):
+    with pytest.raises(FileNotFoundError, match="No file .*none.npz"):
         build_benchmark(SMALL, 0, tmp_path / "none.npz")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cifar100-b0-t10-hfc@paper", "CIFAR-100 is not on disk: looked for .*cifar-100-python.*download=True.*Name the folder"),
+        ("cifar100-b0-t10-hfc@paper", "CIFAR-100 is not on disk: looked for .*cifar-100-python.*download=True.*Or name an npz file"),
         ("cifar100-b0-t10-hfc@small", "CIFAR-100 is not on disk: looked for .*cifar-100-python.*Or name an npz file"),
         ("imagenet100-b0-t10-hfc@paper", "ImageNet is not on disk: looked for .*image-net.org.*Name the folder"),
         ("imagenet1000-b0-t10-podnet@paper", "ImageNet is not on disk"),

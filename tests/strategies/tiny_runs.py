@@ -13,7 +13,7 @@ from strategy_runs import SMALL_VIT, benchmark_of, jitter, vit
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from avalanche_hfc.models import DyToxModel, ViTEncoder
-from avalanche_hfc.runs.demo import options_of
+from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.runs.run import run
 from avalanche_hfc.strategies import STRATEGIES
 
@@ -48,7 +48,7 @@ def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
         eval_mb_size=64,
         device=device,
         evaluator=EvaluationPlugin(),
-        **({"mem_size": 12} if "mem_size" in options_of(kind) else {}),
+        **({"mem_size": 12} if recipe.method not in WITHOUT_MEMORY else {}),
         **OPTIONS.get(recipe.method, {}),
     )
     return SimpleNamespace(benchmark=benchmark, strategy=strategy)
