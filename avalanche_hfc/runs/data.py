@@ -34,7 +34,8 @@ SIDE = 32  # px of CIFAR
 def build_benchmark(recipe: Recipe, seed: int, data_root: Path | str | None = None) -> Any:
     """Steps, order and transforms of the recipe over the data in `data_root` (None: Avalanche's own folder for data).
 
-    CIFAR-100 at the scale small may also be an npz file: in the layout of `split_npz`, or packed, as experiments/cifar20.py has it.
+    CIFAR-100 at the scale small may also be an npz file: in the layout of `split_npz`, or packed: for each class two
+    lossless WebP strips, 32 px wide (training images stacked, then test images), in `bytes` cut at `offsets`, and `class_names`.
     """
     data = recipe.data
     if data.dataset == "cifar100" and recipe.scale != "paper":

@@ -8,6 +8,7 @@ from typing import Any
 
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes import DemoRecipe
+from avalanche_hfc.runs.machine import cpu
 from avalanche_hfc.runs.rows import replace_file
 
 
@@ -17,12 +18,27 @@ def keep_recipe(path: Path, recipe: DemoRecipe, *, way_out: str) -> dict[str, An
     if not note.exists():
         if (path / "steps.csv").exists():
             raise ValueError(f"{path} has a steps.csv but no recipe.json to say what it is of. {way_out}")
-        replace_file(note, as_json(describe(recipe)))
+        replace_file(note, as_json({"recipe": recipe.as_dict()}))
     held = json.loads(note.read_text())
     changed = changes(held["recipe"], recipe.as_dict())
     if changed:
         raise ValueError(f"{path} was made with other settings ({changed}). {way_out}")
     return held
+
+
+def note_command(path: Path, command: str, processes: int) -> str:
+    """Add to recipe.json what trains from here on: command, versions, machine. In words, what differs from the call before; else empty.
+
+    A command that is called again on the same machine with the same versions is noted once.
+    """
+    note = path / "recipe.json"
+    held = json.loads(note.read_text())
+    calls: list[dict[str, Any]] = held.get("commands", [])
+    now: dict[str, Any] = {"command": command, "versions": versions(), "machine": cpu(), "processes": processes, "threads": 1}
+    if now not in calls:
+        replace_file(note, as_json({**held, "commands": [*calls, now]}))
+    before = calls[-1] if calls else now
+    return changes(*({**call["versions"], "machine": call["machine"]} for call in (before, now)))
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -35,7 +51,6 @@ def as_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def describe(recipe: DemoRecipe) -> dict[str, Any]:
-    versions = {name: version(name) for name in ("torch", "avalanche-lib", "timm")}
-    versions |= {"avalanche_hfc": __version__, "python": platform.python_version()}
-    return {"recipe": recipe.as_dict(), "versions": versions, "machine": f"{platform.machine()}, 1 thread"}
+def versions() -> dict[str, str]:
+    found = {name: version(name) for name in ("torch", "torchvision", "avalanche-lib", "timm", "numpy")}
+    return found | {"avalanche_hfc": __version__, "python": platform.python_version()}

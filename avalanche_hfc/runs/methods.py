@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from avalanche_hfc._names import lookup
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.runs.demo import run_method
-from avalanche_hfc.runs.folder import as_json, changes, keep_recipe
+from avalanche_hfc.runs.folder import as_json, changes, keep_recipe, note_command
 from avalanche_hfc.runs.rows import METHOD_COLUMNS, RowFile, replace_file
 from avalanche_hfc.strategies import STRATEGIES, JointTraining
 from avalanche_hfc.strategies.method import Method
@@ -96,6 +96,10 @@ class MethodsFolder:
         steps = list(range(self.recipe.num_steps))
         kind: Any = lookup(STRATEGIES, run.method, f"method in {self.file.path}:")
         return steps[-1:] if kind.trains_on_stream else steps
+
+    def begin(self, command: str, processes: int) -> str:
+        """Note who trains from here on; in words, how versions and machine differ from the call before."""
+        return note_command(self.path, command, processes)
 
     def add(self, rows: list[Row]) -> None:
         """The rows of a finished run, in one write."""

@@ -3,16 +3,13 @@
 import csv
 import io
 import json
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from avalanche_hfc._version import __version__
-from avalanche_hfc.runs.folder import as_json, changes
+from avalanche_hfc.runs.folder import as_json, changes, versions
 from avalanche_hfc.runs.lock import RunLock
 from avalanche_hfc.runs.rows import RowFile, replace_file
 
@@ -186,8 +183,3 @@ def settings(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if path not in NO_SETTINGS:
             found |= settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return found
-
-
-def versions() -> dict[str, str]:
-    found = {name: version(name) for name in ("torch", "torchvision", "avalanche-lib", "timm", "numpy")}
-    return found | {"avalanche_hfc": __version__, "python": platform.python_version()}

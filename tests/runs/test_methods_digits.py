@@ -4,10 +4,12 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import platform
 import signal
 import subprocess
 import sys
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +17,7 @@ import pytest
 
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.report.methods import summarise, table
+from avalanche_hfc.runs.machine import cpu
 from avalanche_hfc.runs.methods import MethodsFolder, Run, all_runs, forms
 from avalanche_hfc.runs.pool import outcomes
 from avalanche_hfc.strategies import STRATEGIES
@@ -138,6 +141,40 @@ def test_rows_made_with_other_options_are_refused_and_others_kept(copy_of_subset
         MethodsFolder(copy_of_subset, recipe, {"dytox": {"tune_epochs": 3}})
     MethodsFolder(copy_of_subset, recipe, {"foster": {"beta": 0.25}})  # has no rows here
     assert json.loads((copy_of_subset / "recipe.json").read_text())["options"] == {"foster": {"beta": 0.25}}
+
+
+def test_recipe_json_tells_command_versions_and_machine_once_for_each(subset, copy_of_subset, capsys):
+    held = json.loads((subset / "recipe.json").read_text())
+    (call,) = held["commands"]
+    assert f"--out {subset}" in call["command"] and call["machine"] == cpu() and (call["processes"], call["threads"]) == (1, 1)
+    assert call["versions"]["torch"] == version("torch") and call["versions"]["python"] == platform.python_version()
+    folder = MethodsFolder(copy_of_subset, DemoRecipe(epochs=1), script().OPTIONS)
+    assert folder.begin(call["command"], 1) == ""
+    assert json.loads((copy_of_subset / "recipe.json").read_text()) == held
+    elsewhere = {**call, "machine": "abacus", "versions": {**call["versions"], "torch": "1.0"}}
+    (copy_of_subset / "recipe.json").write_text(json.dumps({**held, "commands": [elsewhere]}))
+    lines = (copy_of_subset / "steps.csv").read_text().splitlines(keepends=True)
+    (copy_of_subset / "steps.csv").write_text("".join(line for line in lines if not line.startswith("avalanche-joint")))
+    assert main(copy_of_subset) == 0
+    assert f"machine abacus, now {cpu()}" in (said := capsys.readouterr().err) and f"torch 1.0, now {version('torch')}" in said
+    assert [each["machine"] for each in json.loads((copy_of_subset / "recipe.json").read_text())["commands"]] == ["abacus", cpu()]
+
+
+def test_a_killed_process_leaves_finished_runs_and_no_other_process(subset, tmp_path):
+    out = tmp_path / "out"
+    command = ["--epochs", "1", "--seeds", "1", "--jobs", "2", "--out", str(out), "--only", "finetune", "dytox"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
+    process = subprocess.Popen([sys.executable, str(SCRIPT), *command], stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr.readline().startswith("1/4")
+    process.kill()
+    process.communicate(timeout=60)  # ends when the last process that holds the pipe has ended
+    folder = MethodsFolder(out, DemoRecipe(epochs=1), script().OPTIONS)
+    assert folder.done and not folder.dropped
+    kept = (out / "steps.csv").read_text()
+    assert main(out, only=["finetune", "dytox"]) == 0
+    assert (out / "steps.csv").read_text().startswith(kept)
+    both = [rows_of(each).drop(columns="seconds").loc[["finetune", "dytox"]] for each in (out, subset)]
+    pd.testing.assert_frame_equal(*both)
 
 
 def test_a_row_of_a_method_that_does_not_exist_is_refused(copy_of_subset):
