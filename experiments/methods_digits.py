@@ -1,6 +1,6 @@
 """Every method on split digits, as it is and with both losses of HFC: rows, a summary over seeds and the table of the README.
 
-    python experiments/methods_digits.py --seeds 3
+    python experiments/methods_digits.py --out experiments/results/methods_digits
 
 The setting is that of `hfc demo`: ten classes in five steps, 20 exemplars, the same small ViT, AdamW and number of epochs for all.
 Runs that are in the folder already are not run again; after an interruption the same command goes on.
@@ -19,7 +19,6 @@ from tqdm import tqdm
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.runs.quiet import quiet_host
 
-RESULTS = Path(__file__).parent / "results" / "methods_digits"
 OPTIONS = {
     # The published β of 0.94 to 0.98 are for 20 to 200 exemplars of a class. Here there are 2 to 10: an old class would weigh up to 17
     # times a new one. 0.8 was the best of four pairs for the method alone, one seed.
@@ -37,9 +36,9 @@ def positive(text: str) -> int:
 def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     """What was asked for; a name that does not exist ends the program before anything is written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds 0 … N-1, each with its own class order (default 3)")
+    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="seeds 0 … N-1, each with its own class order (default 5)")
     parser.add_argument("--jobs", type=positive, default=2, metavar="N", help="processes, one thread each (default 2)")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=f"result folder (default {RESULTS})")
+    parser.add_argument("--out", type=Path, default=Path("methods_digits"), metavar="FOLDER", help="result folder (default methods_digits)")
     parser.add_argument("--only", nargs="+", default=None, metavar="NAME", help="these methods (default: all)")
     parser.add_argument("--epochs", type=positive, default=DemoRecipe.epochs, metavar="N", help="epochs of a step (default 20)")
     arguments = parser.parse_args(argv)
@@ -91,6 +90,8 @@ def main(argv: list[str] | None = None) -> int:
     folder, runs = arguments.folder, arguments.runs
     for run in folder.dropped:
         print(f"{run}: had some of its rows only. They are dropped; the run is to be done again.", file=sys.stderr)
+    if runs and (changed := folder.begin(same_command, arguments.jobs)):
+        print(f"The rows so far were made elsewhere ({changed}). Single seeds may differ by several points.", file=sys.stderr)
     try:
         failed = run_all(folder, runs, arguments.jobs) if runs else []
     except KeyboardInterrupt:
