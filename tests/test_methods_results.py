@@ -1,9 +1,11 @@
 """What the README claims of all methods on digits is in the committed files."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from result_numbers import blocks, items, numbers, read_forms, untold
 
 from avalanche_hfc.recipes import DemoRecipe
 from avalanche_hfc.report.methods import summarise, table
@@ -12,6 +14,8 @@ from avalanche_hfc.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results" / "methods_digits"
+README = (ROOT / "README.md").read_text()
+NUM_SEEDS = 3
 OURS = [name for name in STRATEGIES if not name.startswith("avalanche-") and name != "finetune"]
 
 
@@ -20,10 +24,10 @@ def rows():
     return pd.read_csv(RESULTS / "steps.csv")
 
 
-def test_every_method_that_can_run_is_there_in_all_its_forms_with_three_seeds(rows):
+def test_every_method_that_can_run_is_there_in_all_its_forms_with_as_many_seeds(rows):
     steps = rows.sort_values("step").groupby(["method", "losses", "seed"])["step"].apply(list).to_dict()
     all_steps = list(range(DemoRecipe().num_steps))
-    runs = all_runs(STRATEGIES, range(3))
+    runs = all_runs(STRATEGIES, range(NUM_SEEDS))
     assert steps == {tuple(run): all_steps[-1:] if STRATEGIES[run.method].trains_on_stream else all_steps for run in runs}
 
 
@@ -38,8 +42,65 @@ def test_the_committed_summary_and_table_follow_from_the_committed_rows(rows):
     assert (RESULTS / "table.md").read_text() == table(rows)
 
 
+def between(start, end):
+    assert README.count(start) == README.count(end) == 1
+    return README.split(start)[1].split(end)[0]
+
+
 def test_the_readme_shows_the_committed_table():
-    text = (ROOT / "README.md").read_text()
-    assert text.count("<!-- methods-table -->") == text.count("<!-- /methods-table -->") == 1
-    shown = text.split("<!-- methods-table -->")[1].split("<!-- /methods-table -->")[0]
-    assert shown.strip() == (RESULTS / "table.md").read_text().strip()
+    assert between("<!-- methods-table -->", "<!-- /methods-table -->").strip() == (RESULTS / "table.md").read_text().strip()
+
+
+def test_every_number_told_of_results_in_the_readme_is_in_the_committed_rows():
+    found = blocks(README)
+    assert found and len(found) == README.count("<!-- results:") == README.count("<!-- /results -->")
+    for folders, text in found:
+        assert numbers(text)
+        assert untold(text, read_forms(RESULTS.parent / folder / "steps.csv" for folder in folders)) == []
+
+
+def test_no_number_is_told_of_the_methods_on_digits_but_in_the_table_and_the_marked_parts():
+    section = README.split("\n### On digits\n")[1].split("\n## ")[0]
+    rest = re.sub(r"<!-- (methods-table|results)[^>]*-->.*?<!-- /\1 -->", "", section, flags=re.DOTALL)
+    assert numbers(rest) == [] and len(numbers(section)) > 100
+    assert [item for _, text in blocks(README) for item in items(text) if "\n- " in item] == []
+
+
+FORMS = {
+    ("a", "icarl", "host"): {0: {"average": 70.04, "last": 50.0}, 1: {"average": 72.04, "last": 40.0}},
+    ("a", "icarl", "hfc"): {0: {"average": 75.0, "last": 45.0}, 1: {"average": 79.08, "last": 41.0}},
+    ("a", "bic", "host"): {0: {"average": 60.0, "last": 31.0, "step 1": 93.3}, 1: {"average": 61.0, "last": 32.0, "step 1": 95.3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("`icarl` has 71.0 on average, 45.0 at the end", []),
+        ("`icarl` has 71.1 on average", ["71.1"]),
+        ("`icarl` has 71.04 ± 1.00 (standard deviation 1.41)", []),
+        ("`bic` has 71.0", ["71.0"]),  # another method's
+        ("they reach 71.0 and 60.5", []),  # no name: of all
+        ("`icarl` gains +6.0 ± 1.0 by the losses, at the end it loses 2.0: -2.0", []),
+        ("`icarl` loses: -6.0", ["-6.0"]),
+        ("`bic` and `icarl` differ: -10.5, or +10.5", []),
+        ("`icarl` has 70.0", ["70.0"]),
+        ("`icarl` has 70.0 with seed 0", []),
+        ("`bic` has 94.3", ["94.3"]),
+        ("`bic` has 94.3 after the first step", []),
+        ("`icarl` with `beta=0.8`, β = 0.5, weights = 0.25, 0.75, 20 exemplars, version 0.6.0", []),
+        ("- `icarl` has 71.0\n- `bic` has 71.0", ["71.0"]),
+        ("`icarl` has 71.0.\n\n`bic` has 71.0.", ["71.0"]),
+        ("`icarl` gains 5.3–7.7", ["5.3", "7.7"]),
+    ],
+)
+def test_a_number_that_no_row_gives_is_found(text, missing):
+    assert [number for number, _ in untold(text, FORMS)] == missing
+
+
+def test_rows_are_read_as_runs(tmp_path):
+    lines = ["method,losses,seed,step,accuracy,average,forgetting,fh"]
+    lines += ["icarl,hfc,3,0,0.9,0.9,nan,0.01", "icarl,hfc,3,1,0.5,0.7,0.25,0.03"]
+    (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
+    run = {"step 1": 90.0, "step 2": 50.0, "average": 70.0, "last": 50.0, "forgetting": 25.0, "fh": 20.0}
+    assert read_forms([tmp_path / "steps.csv"])[tmp_path.name, "icarl", "hfc"][3] == pytest.approx(run)
