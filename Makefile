@@ -9,8 +9,8 @@ JOBS ?= 2
 help:
 	@echo "make demo    split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make test    lint, types, architecture and tests"
-	@echo "make bench   speed as ratios, written to experiments/results/bench.csv"
-	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test"
+	@echo "make bench   speed as ratios, written to bench.csv; RECORD=1: to experiments/results"
+	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
 	@echo "make faults  kill runs at twenty random moments, go on each time, compare with an unbroken run"
 
 $(READY): setup.cfg pyproject.toml constraints.txt
@@ -34,10 +34,10 @@ pytest: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(READY)
-	$(BIN)/python experiments/bench.py
+	$(BIN)/python experiments/bench.py $(if $(RECORD),--out experiments/results/bench.csv)
 
 mutate: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py $(if $(RECORD),--out experiments/results/mutants.csv)
 
 faults: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/many_kills.py

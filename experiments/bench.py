@@ -1,8 +1,11 @@
-"""`make bench`: speed as ratios measured in one run, written to experiments/results/bench.csv.
+"""Speed as ratios measured in one run: `make bench`.
+
+    python experiments/bench.py [--out experiments/results/bench.csv]
 
 CPU time of one thread, medians over repeats, the compared works in turns. A missed target stays in the table, with its cause.
 """
 
+import argparse
 import platform
 import sys
 from collections.abc import Iterator
@@ -12,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
+from avalanche_hfc.runs.machine import cpu
 from avalanche_hfc.runs.quiet import quiet_host
 from avalanche_hfc.runs.rows import RowFile
 
-RESULTS = Path(__file__).parent / "results" / "bench.csv"
 COLUMNS = ("row", "compared_with", "ours", "reference", "unit", "ratio", "target", "met", "cause", "machine")
 CAUSES = {  # of rows that miss their target: (beginning of the row, what it is compared with) -> cause
     ("both losses", "loops over classes and steps"): "the loop is a lean one: it passes over absent classes and shares the softmax",
@@ -47,8 +50,7 @@ def cause_of(row) -> str:
 
 
 def machine() -> str:
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
-    return f"{model or platform.processor()}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{cpu()}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def all_rows() -> Iterator:
@@ -60,10 +62,13 @@ def all_rows() -> Iterator:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("bench.csv"), metavar="FILE", help="where the rows go (default bench.csv)")
+    results = parser.parse_args().out
     quiet_host()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    file = RowFile(fresh(RESULTS.with_suffix(".part")), COLUMNS)
+    file = RowFile(fresh(results.with_suffix(".part")), COLUMNS)
     for row in all_rows():
         cause = "" if row.met else cause_of(row)
         print(
@@ -73,7 +78,7 @@ def main() -> None:
         numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")
         values = (row.name, row.compared_with, *numbers, row.target, row.met, cause, machine())
         file.append(dict(zip(COLUMNS, values, strict=True)))
-    file.path.replace(RESULTS)
+    file.path.replace(results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Change one symbol at a time in the formulas and demand that a test fails: `make mutate`.
 
-    python tests/mutate.py [--only losses/relation.py] [--list] [--recheck]
+    python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out experiments/results/mutants.csv]
 
 Each mutant is a fork of a process that has collected the tests: the changed function takes the place of the one imported, and the tests
 that cover it run until one fails. A mutant that no test notices is a survivor. `mutants.toml`
@@ -24,7 +24,6 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "avalanche_hfc"
-RESULTS = ROOT / "experiments" / "results" / "mutants.csv"
 EQUIVALENT = Path(__file__).with_name("mutants.toml")
 HFC_LOSSES = {"losses/compensation.py", "losses/relation.py", "losses/official.py"}
 COVERED_BY = {  # the tests a group of files is held to
@@ -39,7 +38,7 @@ PYTEST = ["-xq", "-p", "no:cacheprovider", "--tb=no", "--no-header"]
 PYTEST += ["-k", "not compiled"]  # tests in processes of their own would read the file on disk
 LEAST_SECONDS, TIMES_BASELINE = 30, 4  # a mutant that takes longer hangs, and counts as noticed
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # the package of this folder, wherever another one is installed
 from mutations import Mutation, mutations  # noqa: E402
 
 TERMINAL = os.dup(1)  # pytest captures the usual one
@@ -213,15 +212,15 @@ def listed(files: set[str]) -> dict[tuple[str, str, str], str]:
     return {(e["file"], e["function"], e["line"]): e["reason"] for e in entries if e["file"] in files}
 
 
-def write_counts(rows: dict[str, tuple[int, int, int]]) -> None:
+def write_counts(results: Path, rows: dict[str, tuple[int, int, int]]) -> None:
     """Counts of the files that ran; rows of other files that still exist stay."""
-    if RESULTS.exists():
-        with RESULTS.open(newline="") as file:
+    if results.exists():
+        with results.open(newline="") as file:
             for name, *numbers in list(csv.reader(file))[1:]:
                 if (PACKAGE / name).exists():
                     rows.setdefault(name, tuple(map(int, numbers)))
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    with RESULTS.open("w", newline="") as file:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", "mutants", "killed", "equivalent"])
         writer.writerows([name, *rows[name]] for name in sorted(rows))
@@ -232,7 +231,9 @@ def main() -> int:
     parser.add_argument("--only", help="a file or layer of the package: losses/relation.py, losses")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     parser.add_argument("--recheck", action="store_true", help="run the tests on listed mutants too: one that is noticed is not equivalent")
+    parser.add_argument("--out", type=Path, default=Path("mutants.csv"), metavar="FILE", help="where the counts go (default mutants.csv)")
     options = parser.parse_args()
+    results = options.out.resolve()
     os.chdir(ROOT)
     jobs = [m for path in sources(options.only) for m in mutations(str(path.relative_to(PACKAGE)), path.read_bytes())]
     if options.list:
@@ -258,7 +259,7 @@ def main() -> int:
     total, left = Counter(job.file for job in jobs), Counter(job.file for job in unlisted)
     killed = len(jobs) - equivalent.total() - len(unlisted)
     say(f"{len(jobs)} mutants, {killed} killed, {equivalent.total()} equivalent, {len(unlisted)} survived")
-    write_counts({name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name]) for name in sorted(files)})
+    write_counts(results, {name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name]) for name in sorted(files)})
     return 1 if unlisted or wrong else 0
 
 

@@ -1,22 +1,25 @@
 """What the README claims of all methods on digits is in the committed files."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from result_numbers import blocks, items, numbers, read_forms, untold
 
 from avalanche_hfc.recipes import FURTHER_TABLES, recipe
 from avalanche_hfc.report.methods import summarise, table
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "experiments" / "results" / "methods"
+RESULTS = ROOT / "experiments" / "results" / "methods-demo"
+README = (ROOT / "README.md").read_text()
 CELLS = FURTHER_TABLES["methods"]["demo"]
 OURS = [(cell.row, cell.losses) for cell, _ in CELLS if not cell.row.startswith("avalanche-") and cell.row not in ("finetune", "joint")]
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return pd.read_csv(RESULTS / "methods-demo-steps.csv")
+    return pd.read_csv(RESULTS / "steps.csv")
 
 
 def test_every_method_that_can_run_is_there_in_all_its_forms_with_five_seeds(rows):
@@ -33,12 +36,69 @@ def test_every_method_of_ours_ends_above_fine_tuning(rows, method, losses):
 
 
 def test_the_committed_summary_and_table_follow_from_the_committed_rows(rows):
-    pd.testing.assert_frame_equal(summarise(rows), pd.read_csv(RESULTS / "methods-demo.csv"))
-    assert (RESULTS / "methods-demo.md").read_text() == table(rows)
+    pd.testing.assert_frame_equal(summarise(rows), pd.read_csv(RESULTS / "summary.csv"))
+    assert (RESULTS / "table.md").read_text() == table(rows)
+
+
+def between(start, end):
+    assert README.count(start) == README.count(end) == 1
+    return README.split(start)[1].split(end)[0]
 
 
 def test_the_readme_shows_the_committed_table():
-    text = (ROOT / "README.md").read_text()
-    assert text.count("<!-- methods-table -->") == text.count("<!-- /methods-table -->") == 1
-    shown = text.split("<!-- methods-table -->")[1].split("<!-- /methods-table -->")[0]
-    assert shown.strip() == (RESULTS / "methods-demo.md").read_text().strip()
+    assert between("<!-- methods-table -->", "<!-- /methods-table -->").strip() == (RESULTS / "table.md").read_text().strip()
+
+
+def test_every_number_told_of_results_in_the_readme_is_in_the_committed_rows():
+    found = blocks(README)
+    assert found and len(found) == README.count("<!-- results:") == README.count("<!-- /results -->")
+    for folders, text in found:
+        assert numbers(text)
+        assert untold(text, read_forms(RESULTS.parent / folder / "steps.csv" for folder in folders)) == []
+
+
+def test_no_number_is_told_of_the_methods_on_digits_but_in_the_table_and_the_marked_parts():
+    section = README.split("\n### On digits\n")[1].split("\n## ")[0]
+    rest = re.sub(r"<!-- (methods-table|results)[^>]*-->.*?<!-- /\1 -->", "", section, flags=re.DOTALL)
+    assert numbers(rest) == [] and len(numbers(section)) > 100
+    assert [item for _, text in blocks(README) for item in items(text) if "\n- " in item] == []
+
+
+FORMS = {
+    ("a", "icarl", "host"): {0: {"average": 70.04, "last": 50.0}, 1: {"average": 72.04, "last": 40.0}},
+    ("a", "icarl", "hfc"): {0: {"average": 75.0, "last": 45.0}, 1: {"average": 79.08, "last": 41.0}},
+    ("a", "bic", "host"): {0: {"average": 60.0, "last": 31.0, "step 1": 93.3}, 1: {"average": 61.0, "last": 32.0, "step 1": 95.3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("`icarl` has 71.0 on average, 45.0 at the end", []),
+        ("`icarl` has 71.1 on average", ["71.1"]),
+        ("`icarl` has 71.04 ± 1.00 (standard deviation 1.41)", []),
+        ("`bic` has 71.0", ["71.0"]),  # another method's
+        ("they reach 71.0 and 60.5", []),  # no name: of all
+        ("`icarl` gains +6.0 ± 1.0 by the losses, at the end it loses 2.0: -2.0", []),
+        ("`icarl` loses: -6.0", ["-6.0"]),
+        ("`bic` and `icarl` differ: -10.5, or +10.5", []),
+        ("`icarl` has 70.0", ["70.0"]),
+        ("`icarl` has 70.0 with seed 0", []),
+        ("`bic` has 94.3", ["94.3"]),
+        ("`bic` has 94.3 after the first step", []),
+        ("`icarl` with `beta=0.8`, β = 0.5, weights = 0.25, 0.75, 20 exemplars, version 0.6.0", []),
+        ("- `icarl` has 71.0\n- `bic` has 71.0", ["71.0"]),
+        ("`icarl` has 71.0.\n\n`bic` has 71.0.", ["71.0"]),
+        ("`icarl` gains 5.3–7.7", ["5.3", "7.7"]),
+    ],
+)
+def test_a_number_that_no_row_gives_is_found(text, missing):
+    assert [number for number, _ in untold(text, FORMS)] == missing
+
+
+def test_rows_are_read_as_runs(tmp_path):
+    lines = ["method,losses,seed,step,accuracy,average,forgetting,fh"]
+    lines += ["icarl,hfc,3,0,0.9,0.9,nan,0.01", "icarl,hfc,3,1,0.5,0.7,0.25,0.03"]
+    (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
+    run = {"step 1": 90.0, "step 2": 50.0, "average": 70.0, "last": 50.0, "forgetting": 25.0, "fh": 20.0}
+    assert read_forms([tmp_path / "steps.csv"])[tmp_path.name, "icarl", "hfc"][3] == pytest.approx(run)

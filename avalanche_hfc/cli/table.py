@@ -47,7 +47,7 @@ def write(name: str, cells: list, done: Any, paper: Any, folder: Path, options: 
     from avalanche_hfc.report.tables import markdown, write_tables
 
     if name == "methods":
-        text, files = write_methods(cells, done.finished, folder, "-".join([name, options["scale"], *options["only"]]))
+        text, files = write_methods(cells, done.finished, folder / "-".join([name, options["scale"], *options["only"]]))
         click.echo(text)
         click.echo(f"Tables: {', '.join(map(str, files))}")
         return

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import platform
 import resource
 import shutil
 import sys
@@ -18,6 +17,7 @@ from torch.utils.data import ConcatDataset
 from avalanche_hfc.runs.build import build as build_recipe
 from avalanche_hfc.runs.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.runs.evidence import class_rows, confusion_rows, counts_of, exemplar_rows, judge, summary
+from avalanche_hfc.runs.machine import cpu
 from avalanche_hfc.runs.progress import Progress
 from avalanche_hfc.runs.recorder import Recorder, Saver
 from avalanche_hfc.runs.run_folder import RunFolder, RunRows
@@ -171,8 +171,8 @@ def peak_memory(device: torch.device) -> int:
 
 
 def machine(device: str) -> str:
-    name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
-    return f"{platform.machine()}, {name}, threads: {torch.get_num_threads()}"
+    gpu = f", {torch.cuda.get_device_name(device)}" if torch.device(device).type == "cuda" else ""
+    return f"{cpu()}{gpu}, threads: {torch.get_num_threads()}"
 
 
 def warn(message: str) -> None:

@@ -1,0 +1,90 @@
+"""No script writes into experiments/results unless it is told to."""
+
+import argparse
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from avalanche_hfc.cli.main import commands
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+SCRIPTS = sorted([*(ROOT / "experiments").rglob("*.py"), ROOT / "tests" / "mutate.py"])
+WITH_OPTIONS = [path for path in SCRIPTS if "ArgumentParser(" in path.read_text()]
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def strings(tree):
+    """(line, text) of every string of a program that is neither a docstring nor part of an f-string's message."""
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.lineno, node.value
+
+
+def in_results(value):
+    path = (ROOT / value).resolve()
+    return path == RESULTS or RESULTS in path.parents
+
+
+class Asked(Exception):
+    pass
+
+
+def options_of(path, monkeypatch):
+    """The parser that a script's main builds; nothing behind it runs."""
+
+    def stop(parser, *arguments, **named):
+        raise Asked(parser)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = importlib.util.spec_from_file_location(f"asked_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(Asked) as asked:
+        module.arguments_of([]) if hasattr(module, "arguments_of") else module.main()
+    return asked.value.args[0]._actions
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_no_script_names_the_folder_of_results(path):
+    parts = [(line, text) for line, text in strings(ast.parse(path.read_text())) if "results" in Path(text).parts]
+    assert parts == []
+
+
+def test_the_scripts_with_options_are_these():
+    """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
+    assert [name_of(path) for path in WITH_OPTIONS] == ["experiments/bench.py", "experiments/unpack_cifar100.py", "tests/mutate.py"]
+    others = [path for path in (ROOT / "experiments").glob("*.py") if path not in WITH_OPTIONS]
+    assert [path.name for path in others if "one_command" not in path.stem and "from one_command import hfc" not in path.read_text()] == []
+
+
+@pytest.mark.parametrize("path", WITH_OPTIONS, ids=name_of)
+def test_no_default_of_a_script_lies_in_the_folder_of_results(path, monkeypatch):
+    paths = {action.dest: action.default for action in options_of(path, monkeypatch) if isinstance(action.default, Path)}
+    assert [name for name, default in paths.items() if in_results(default)] == []
+    assert list(paths) in (["out"], [])  # where it writes; one that must be told has no default
+
+
+def test_no_default_of_the_command_lies_in_the_folder_of_results():
+    def options(command):
+        for inner in getattr(command, "commands", {}).values():
+            yield from options(inner)
+        yield from (option for option in command.params if isinstance(option.type, click.Path))
+
+    defaults = [option.default for option in options(commands) if isinstance(option.default, str | Path)]
+    assert Path("demo") in map(Path, defaults) and [value for value in defaults if in_results(value)] == []
+
+
+def test_a_default_in_the_folder_would_be_seen():
+    assert in_results("experiments/results/bench.csv") and in_results(RESULTS) and in_results("experiments/../experiments/results/a/b")
+    assert not in_results("bench.csv") and not in_results("experiments/results_of_others")
