@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from avalanche_hfc._version import __version__
 from avalanche_hfc.runs.lock import RunLock
 from avalanche_hfc.runs.rows import RowFile, replace_file
 
