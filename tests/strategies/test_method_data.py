@@ -84,7 +84,8 @@ def test_bic_corrects_in_evaluation_only_and_a_memory_of_one_each_is_not_correct
 
 def test_a_batch_of_ssil_is_new_images_and_a_quarter_of_replayed_ones():
     met = []
-    strategy = build("ssil", train_mb_size=8, plugins=[At("before_forward", lambda s: met.append(s.mb_y.tolist()))], train_epochs=1)
+    plugins = [At("before_forward", lambda s: met.append(s.mb_y.tolist()))]
+    strategy = build("ssil", train_mb_size=8, plugins=plugins, train_epochs=1, drop_last=False)
     steps_of(strategy, 2)
     second = met[-2:]
     assert [len(batch) for batch in second] == [10, 6]  # 12 new images: 8 + 4, and 2 replayed each

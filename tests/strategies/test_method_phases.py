@@ -262,7 +262,7 @@ def test_the_teacher_runs_once_in_an_iteration_and_before_the_student(name, loss
 
     plugins = [At("before_training_epoch", watch), At("before_forward", start)]
     short = {"tune_epochs": 1} if name in ("podnet", "podnet-cscct", "afc", "dytox") else {}
-    strategy = build(name, losses=losses, plugins=plugins, train_epochs=1, train_mb_size=9, **short)
+    strategy = build(name, losses=losses, plugins=plugins, train_epochs=1, train_mb_size=6, **short)
     strategy.train(benchmark_of().train_stream[0])
     order.clear()
     ends = At("after_training_epoch", lambda s: order.append("end"))
