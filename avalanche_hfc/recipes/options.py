@@ -32,7 +32,7 @@ def flag(default: bool | None) -> Option:
 WEIGHT = Option(None, (float, str, type(None)), ("balanced",))  # a number, or a word
 LOSSES = word("host", "host", "gfc", "grd", "hfc")
 HOST = {"losses": LOSSES, "gradient": word("host", "host", "softmax")}
-REPLAY = {**HOST, "rule": word(None, "greedy", "icarl-code", "closest", "first")}
+REPLAY = {**HOST, "rule": word(None, "greedy", "icarl-code", "closest", "first", "raw")}
 PROXIES = {
     **REPLAY,
     "gradient": word("host", "host", "softmax", "nca"),

@@ -28,11 +28,12 @@ class BiC(BalancedReplay):
 
     Then, on images held out and with all weights frozen: min over (α, β) of mean CE(ẑ, y; S) + 0.1 β²/2, ẑ = α z + β in the new columns,
     by `bias_rounds` rounds of gradient descent on the logits, which are computed once. Predictions use ẑ. A tenth of the memory is the
-    hold-out. The model's head becomes a CorrectedHead.
+    hold-out. Herding takes features as they are, not of unit length. The model's head becomes a CorrectedHead.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("bias_rounds", "bias_lr")
     memory: HoldOutReplayPlugin
+    rule = "raw"
 
     def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):
         check_model("BiC", model, "embed", "classify")
