@@ -115,5 +115,5 @@ def known_classes(experience: Any) -> set[int]:
 
 def num_steps_of(experience: Any) -> int:
     """How many steps the stream of an experience has; 0 where it does not tell."""
-    stream = getattr(experience, "origin_stream", None)
+    stream: Any = getattr(experience, "origin_stream", ())
     return len(stream) if hasattr(stream, "__len__") else 0

@@ -33,7 +33,7 @@ WEIGHT = Option(None, (float, str, type(None)), ("balanced",))  # a number, or a
 LOSSES = word("host", "host", "gfc", "grd", "hfc")
 TRAINING = {"reset_optimizer": flag(True), "drop_last": flag(False)}
 HOST = {**TRAINING, "losses": LOSSES, "gradient": word("host", "host", "softmax")}
-REPLAY = {**HOST, "rule": word(None, "greedy", "icarl-code", "closest", "first")}
+REPLAY = {**HOST, "rule": word(None, "greedy", "icarl-code", "closest", "first", "raw")}
 PROXIES = {
     **REPLAY,
     "gradient": word("host", "host", "softmax", "nca"),

@@ -28,12 +28,14 @@ class BiC(BalancedReplay):
 
     Then, on images held out and with all weights frozen: min over (α, β) of mean CE(ẑ, y; S) + 0.1 β²/2, ẑ = α z + β in the new columns,
     by `bias_rounds` rounds of gradient descent on the logits, which are computed once. Predictions use ẑ. A tenth of the memory is the
-    hold-out. The model's head becomes a CorrectedHead, whose new rows start at U(±√(3/D)) with bias 0, as in ports of BiC.
+    hold-out. Herding takes features as they are, not of unit length. The model's head becomes a CorrectedHead, whose new rows start at
+    U(±√(3/D)) with bias 0, as in ports of BiC.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("bias_rounds", "bias_lr")
     memory: HoldOutReplayPlugin
     head_start = "uniform"
+    rule = "raw"
 
     def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):
         check_model("BiC", model, "embed", "classify")

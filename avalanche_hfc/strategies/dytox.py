@@ -75,13 +75,17 @@ class DyTox(BalancedTuning, BalancedReplay):
 
     # Data
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool = False, **kwargs: Any) -> None:
+    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
         if self.repeats == 1:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
             return
         flat = self._flat(kwargs)
         data = self.adapted_dataset if flat is None else flat
+        drop_last = self.drops_last(len(data), drop_last)
         self.dataloader = self.loader_of(data, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last)
+
+    def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
+        return super().drops_last(num_images if self.repeats == 1 else epoch_length(num_images), asked)
 
     def loader_of(self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any) -> DataLoader:
         """A loader to train from, one that is told whether to shuffle, gives every image it meets `repeats` times in a row."""
@@ -138,6 +142,11 @@ class DyTox(BalancedTuning, BalancedReplay):
         self.memory.forget_features()  # tokens and block have moved
 
 
+def epoch_length(num_images: int) -> int:
+    """Images of an epoch of repeated augmentation."""
+    return num_images // ROUND * ROUND or num_images
+
+
 class RepeatedPositions(Sampler[int]):
     """Positions of an epoch: those of a permutation, each `repeats` times in a row, cut to the number of images rounded down to 256.
 
@@ -151,7 +160,7 @@ class RepeatedPositions(Sampler[int]):
         self.stride = size if told_apart else 0
 
     def __len__(self) -> int:
-        return self.size // ROUND * ROUND or self.size
+        return epoch_length(self.size)
 
     def __iter__(self) -> Iterator[int]:
         order = torch.randperm(self.size) if self.shuffle else torch.arange(self.size)

@@ -26,8 +26,8 @@ class ICaRL(NMEMethod):
     """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an exemplar's label takes no part.
 
     - `outputs="softmax"`: CE(z, y; S) + KD_2(z°, z; O) instead, as some libraries have it.
-    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does: every term counts K/K_all
-      times what it counts with "seen". Columns of classes to come, which the original trains to 0, do not exist here.
+    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does: every term counts
+      K/K_all of what it counts with "seen". Columns of classes to come, which the original trains to 0, do not exist here.
     - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ in the place of the teacher's targets,
       which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
 

@@ -20,7 +20,7 @@ def test_exemplars_are_the_positions_in_herding_order():
     assert memory.of(3).dtype == torch.int64
 
 
-@pytest.mark.parametrize("rule", ["greedy", "icarl-code", "closest", "first"])
+@pytest.mark.parametrize("rule", ["greedy", "icarl-code", "closest", "first", "raw"])
 def test_the_rule_given_ranks(rule):
     features, positions = images(1, 30)
     memory = ExemplarMemory(per_class=9, rule=rule)

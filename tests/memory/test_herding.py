@@ -26,7 +26,16 @@ def lowest_of_the_best(values):
 
 
 def greedy_loop(features, count):
-    phi = unit(features)
+    return mean_matching(unit(features), count)
+
+
+def raw_loop(features, count):
+    """On features as they are. Divided by the length of the longest, for the tolerance of ties alone."""
+    longest = max(math.sqrt(math.fsum(x * x for x in row)) for row in features.tolist())
+    return mean_matching([np.array(row) / (longest or 1.0) for row in features.tolist()], count)
+
+
+def mean_matching(phi, count):
     mean = sum(phi) / len(phi)
     picked = []
     for k in range(1, min(count, len(phi)) + 1):
@@ -67,6 +76,7 @@ LOOPS = {
     "icarl-code": icarl_code_loop,
     "closest": closest_loop,
     "first": lambda features, count: list(range(len(features)))[:count],
+    "raw": raw_loop,
 }
 
 
@@ -108,6 +118,22 @@ def test_golden_orders_of_five_directions(rule, order):
     angles = torch.deg2rad(torch.tensor([0.0, 20, 50, 90, 130], dtype=torch.float64))
     features = torch.stack([angles.cos(), angles.sin()], 1) * torch.tensor([[1.0], [7], [0.1], [3], [100]])  # lengths must not matter
     assert herding_order(features, 5, rule=rule).tolist() == order
+
+
+def test_raw_features_count_by_their_length():
+    """Mean 4: alone 3 is nearest; with it 5, then 9 leaves the mean 17/3 and -1 the mean 7/3: both 5/3 off, the lower position wins."""
+    features = torch.tensor([[9.0], [3.0], [-1.0], [5.0]], dtype=torch.float64)
+    assert herding_order(features, 4, rule="raw").tolist() == [1, 3, 0, 2]
+    assert herding_order(features, 4, rule="greedy").tolist() == [0, 1, 2, 3]
+    assert herding_order(features * 1e-30, 4, rule="raw").tolist() == [1, 3, 0, 2]
+    assert herding_order(torch.zeros(3, 2), 3, rule="raw").tolist() == [0, 1, 2]
+
+
+def test_raw_features_tie_by_the_length_of_the_longest():
+    """Mean 3/4: 1 is nearer than 2, by 3/2 of squares of 10¹²."""
+    features = torch.tensor([[2.0], [1.0], [1e6], [-1e6]], dtype=torch.float64)
+    assert herding_order(features, 2, rule="raw").tolist() == [0, 1]
+    assert herding_order(features * torch.tensor([[1.0], [1.0], [1e-4], [1e-4]]), 2, rule="raw").tolist() == [1, 0]
 
 
 def test_the_released_rule_stops_after_1000_picks_and_the_rest_follow_in_their_own_order():
@@ -162,10 +188,10 @@ def test_half_precision_and_graph_features_are_accepted_and_left_alone():
 
 
 def test_bad_arguments_are_named():
-    said = r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first. Did you mean 'greedy'\?"
+    said = r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first, raw. Did you mean 'greedy'\?"
     with pytest.raises(ValueError, match=said):
         herding_order(torch.ones(2, 2), 1, rule="greedi")
-    with pytest.raises(ValueError, match=r"'zzz'. Known: greedy, icarl-code, closest, first.$"):
+    with pytest.raises(ValueError, match=r"'zzz'. Known: greedy, icarl-code, closest, first, raw.$"):
         herding_order(torch.ones(2, 2), 1, rule="zzz")
     with pytest.raises(ValueError, match="count must be 0 or more, got -1"):
         herding_order(torch.ones(2, 2), -1)

@@ -62,6 +62,11 @@ def test_what_bic_holds_out_is_never_trained_on_and_balanced():
     assert len(strategy.memory.memory) + strategy.memory.num_held <= 60 and strategy.memory.num_held == 6
 
 
+def test_bic_herds_features_as_they_are():
+    rules = {options.get("rule"): build("bic", **options).memory.memory.rule for options in ({}, {"rule": "greedy"})}
+    assert rules == {None: "raw", "greedy": "greedy"}
+
+
 def test_bic_corrects_in_evaluation_only_and_a_memory_of_one_each_is_not_corrected():
     strategy = steps_of(build("bic"), 2)
     head, f = strategy.model.head, torch.randn(5, 32)
