@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from avalanche_hfc.runs.machine import cpu
-from avalanche_hfc.runs.quiet import quiet_host
-from avalanche_hfc.runs.rows import RowFile
+from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.machine import cpu
+from avalanche_hfc.store.rows import RowFile
 
 COLUMNS = ("row", "compared_with", "ours", "reference", "unit", "ratio", "target", "met", "cause", "machine")
 CAUSES = {  # of rows that miss their target: (beginning of the row, what it is compared with) -> cause

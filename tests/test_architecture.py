@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "avalanche_hfc"
-ORDER = "losses models memory benchmarks metrics plugins compat strategies recipes runs report cli".split()
+ORDER = "losses models memory benchmarks metrics plugins compat strategies recipes store engine tasks report cli".split()
 FILES = sorted(PACKAGE.rglob("*.py"))
 IN_LAYERS = [path for path in FILES if path.relative_to(PACKAGE).with_suffix("").parts[0] in ORDER]
 
@@ -65,7 +65,7 @@ def test_every_file_belongs_to_a_layer():
         "from avalanche_hfc.strategies import HFCStrategy",
         "from avalanche_hfc import strategies",
         "import avalanche_hfc.cli.main",
-        "from ..runs import rows",
+        "from ..store import rows",
         "from .. import report",
         "import_module('avalanche_hfc.strategies')",
         "import experiments.bench",

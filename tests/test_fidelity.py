@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from avalanche_hfc.cli.main import commands
 from avalanche_hfc.recipes import METHODS, override, recipe
-from avalanche_hfc.recipes.facts import text_of
+from avalanche_hfc.recipes.describe import text_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"

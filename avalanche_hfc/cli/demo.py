@@ -19,7 +19,7 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
     Nothing is downloaded. Runs that are in the folder already are not run again.
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
-    from avalanche_hfc.runs.table import cells_of
+    from avalanche_hfc.tasks.table import cells_of
 
     runs = out / "runs"
     options = {"scale": "demo", "seeds": seeds, "out": runs, "jobs": 1, "device": "cpu", "data": None, "workers": 0, "no_run": False}

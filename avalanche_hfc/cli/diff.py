@@ -17,7 +17,7 @@ def diff(first: Path, second: Path) -> None:
     Names the settings that differ, and the first epoch, step and class whose numbers do; train.csv holds a digest of the weights after
     every epoch. Times and memory do not count. Exit code 1 if the runs part.
     """
-    from avalanche_hfc.runs.diff import diff_runs
+    from avalanche_hfc.store.diff import diff_runs
 
     result = diff_runs(first, second)
     for name, one, other in result.changed:

@@ -24,7 +24,7 @@ def figure(context: click.Context, name: str, table: str | None, figures: Path |
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_figures import FIGURES, cells_drawn, lines_of, write_figure
     from avalanche_hfc.report.paper_table import paper_of
-    from avalanche_hfc.runs.table import cells_of, check_writable
+    from avalanche_hfc.tasks.table import cells_of, check_writable
 
     chosen = lookup(FIGURES, name, "figure")
     table = table or chosen.table

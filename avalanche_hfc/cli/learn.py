@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from avalanche_hfc.runs.quiet import quiet_host
+from avalanche_hfc.engine.host_warnings import quiet_host
 
 
 @click.command()
@@ -23,8 +23,8 @@ def learn(run: Path, new_folder: Path, epochs: int | None, out: Path | None, dat
     quiet_host()
     click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.cli.run_progress import RunBar
-    from avalanche_hfc.runs.learn import accuracies
-    from avalanche_hfc.runs.learn import learn as teach
+    from avalanche_hfc.tasks.learn import accuracies
+    from avalanche_hfc.tasks.learn import learn as teach
 
     bar = RunBar(f"{run} + {new_folder.name}")
     try:

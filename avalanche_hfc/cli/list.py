@@ -3,7 +3,7 @@
 import click
 
 from avalanche_hfc.recipes.listing import digest, matching
-from avalanche_hfc.recipes.recipe import SCALES
+from avalanche_hfc.recipes.schema import SCALES
 from avalanche_hfc.recipes.tables import FURTHER_TABLES
 
 

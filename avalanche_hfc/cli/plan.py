@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.runs.quiet import quiet_host
 
 
 @click.command(context_settings=TAKES_OVERRIDES)
@@ -26,7 +26,7 @@ def plan(context: click.Context, name: str, device: str, data_root: Path | None,
     quiet_host()
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo("Loading torch and Avalanche …", err=True)
-    from avalanche_hfc.runs.plan import plan as estimate
+    from avalanche_hfc.tasks.plan import plan as estimate
 
     try:
         found = estimate(chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from avalanche_hfc.runs.quiet import quiet_host
+from avalanche_hfc.engine.host_warnings import quiet_host
 
 
 @click.command()
@@ -20,7 +20,7 @@ def predict(run: Path, images: tuple[Path, ...], top: int, device: str) -> None:
     """
     quiet_host()
     click.echo("Loading torch and Avalanche …", err=True)
-    from avalanche_hfc.runs.predict import predict as ask
+    from avalanche_hfc.tasks.predict import predict as ask
 
     for found in ask(run, images, top=top, device=device):
         click.echo(found.path)

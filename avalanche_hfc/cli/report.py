@@ -19,8 +19,8 @@ def report(folders: tuple[Path, ...], out: Path, paper: Path | None, pictures: b
     A FOLDER is a run folder, or holds run folders. Several seeds of a recipe are taken together, several recipes stand side by side.
     The page needs no network and no other file; the same is written as markdown with pictures. Both can be deleted and made again.
     """
+    from avalanche_hfc.engine.host_warnings import quiet_host
     from avalanche_hfc.report import pictures_of_recipe, write_report
-    from avalanche_hfc.runs.quiet import quiet_host
 
     quiet_host()
     look = pictures_of_recipe(data_root) if pictures or data_root is not None else None

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.own import with_data
-from avalanche_hfc.runs.quiet import quiet_host
-from avalanche_hfc.runs.run_folder import RunFolder
+from avalanche_hfc.recipes.user_data import with_data
+from avalanche_hfc.store.run_folder import RunFolder
 
 
 @click.command(context_settings=TAKES_OVERRIDES)
@@ -46,8 +46,8 @@ def run(
 def train(chosen: Recipe, seed: int, place: RunFolder, *, device: str, data_root: Path | None, workers: int, tensorboard: bool) -> None:
     click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
-    from avalanche_hfc.runs.progress import Several
-    from avalanche_hfc.runs.run import run as run_recipe
+    from avalanche_hfc.engine.progress import Several
+    from avalanche_hfc.engine.run import run as run_recipe
 
     bar = RunBar(f"{chosen.name}, seed {seed}")
     listeners = [bar, TensorBoard(place.path / "tensorboard")] if tensorboard else [bar]

@@ -8,8 +8,8 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from avalanche_hfc.runs.progress import Progress
-from avalanche_hfc.runs.run_folder import LOSS
+from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.store.run_folder import LOSS
 
 BAR = "{desc} |{bar}| {percentage:3.0f}% {elapsed}<{remaining}{postfix}"
 QUIET_SECONDS = 30  # between two plain lines about epochs

@@ -12,13 +12,13 @@ def selftest() -> None:
     Formulas against loops, golden values, checksums of the class orders, and a training that is stopped and gone on with. Exit code 1 if a
     check fails.
     """
-    from avalanche_hfc.runs.quiet import quiet_host
+    from avalanche_hfc.engine.host_warnings import quiet_host
 
     quiet_host()
     click.echo("Loading torch and Avalanche …", err=True)
     import torch
 
-    from avalanche_hfc.runs.selftest import Failed, checks
+    from avalanche_hfc.tasks.selftest import Failed, checks
 
     torch.set_num_threads(1)
     failed = 0

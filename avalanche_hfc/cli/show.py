@@ -3,10 +3,10 @@
 import click
 
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.facts import HFC_FORMS, command, cost, expectation, other_forms, text_of
+from avalanche_hfc.recipes.describe import HFC_FORMS, command, cost, expectation, other_forms, text_of
 from avalanche_hfc.recipes.listing import tables_of
-from avalanche_hfc.runs.quiet import quiet_host
 
 
 @click.command(context_settings=TAKES_OVERRIDES)

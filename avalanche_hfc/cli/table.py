@@ -27,7 +27,7 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_table import paper_of
-    from avalanche_hfc.runs.table import cells_of, check_writable
+    from avalanche_hfc.tasks.table import cells_of, check_writable
 
     cells = cells_of(name, options["scale"], options["only"])
     paper = paper_of(options["paper"])

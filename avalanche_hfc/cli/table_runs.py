@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
+from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import TableCell
-from avalanche_hfc.runs.quiet import quiet_host
-from avalanche_hfc.runs.table import TableRun, check_writable, finished, runs_of, train, without
+from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
 
 KNOWN = ("ValueError", "FileNotFoundError", "FloatingPointError", "OSError", "PermissionError")  # errors whose text says all
 
@@ -64,7 +64,7 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[
     click.echo("Loading torch and Avalanche …", err=True)
     import torch
 
-    from avalanche_hfc.runs.pool import outcomes
+    from avalanche_hfc.tasks.pool import outcomes
 
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two

@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
-from avalanche_hfc.recipes.recipe import CHOSEN, Recipe
+from avalanche_hfc.recipes.schema import CHOSEN, Recipe
 
 FIXED = tuple(f"{part}.{name}" for part, name in CHOSEN.items())  # another value has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}

@@ -10,7 +10,7 @@ from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.report.tables import spread
-from avalanche_hfc.runs.rows import RUN_COLUMNS, replace_file
+from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
 
 COLORS = {"hfc": "#c0392b", "herding-replay": "#2471a3", "avalanche-replay": "#7d8b3a", "avalanche-naive": "#85888c"}  # one hue per method
 DEFINITIONS = (

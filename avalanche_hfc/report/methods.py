@@ -9,11 +9,11 @@ import pandas as pd
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.recipes import TableCell
-from avalanche_hfc.runs.rows import METHOD_COLUMNS, replace_file
-from avalanche_hfc.runs.run_folder import RunFolder, as_json
-from avalanche_hfc.runs.table import TableRun
+from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
+from avalanche_hfc.store.run_folder import RunFolder, as_json
 from avalanche_hfc.strategies import STRATEGIES
-from avalanche_hfc.strategies.method import LOSSES
+from avalanche_hfc.strategies._base.method import LOSSES
+from avalanche_hfc.tasks.table import TableRun
 
 RUN = ["method", "losses", "seed"]
 HEADINGS = ("method", "average", "last", "average, both losses", "last, both losses", "Δ average", "Δ last")

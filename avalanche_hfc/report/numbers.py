@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from avalanche_hfc.report.reading import Group, Run
+from avalanche_hfc.store.read import Group, Run
 
 LOSS = "loss_"  # how train.csv begins the name of a loss term
 MEASURES = ("average", "last", "last_nme", "forgetting", "fh", "seconds")

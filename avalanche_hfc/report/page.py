@@ -9,14 +9,14 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from avalanche_hfc.report import sections, training
+from avalanche_hfc.report import sections, training_section
 from avalanche_hfc.report.blocks import Fold, Heat, Plot, Report
 from avalanche_hfc.report.figures import as_png, as_svg, draw, heat_map
 from avalanche_hfc.report.pictures import PicturesOfRun
-from avalanche_hfc.report.reading import Group, group_runs, read_runs
+from avalanche_hfc.report.sentences import title
 from avalanche_hfc.report.style import FOR_PRINT, NARROW, SERIES, WIDE, style_rules
-from avalanche_hfc.report.words import title
-from avalanche_hfc.runs.rows import replace_file
+from avalanche_hfc.store.read import Group, group_runs, read_runs
+from avalanche_hfc.store.rows import replace_file
 
 TEMPLATES = Path(__file__).parent / "templates"
 FIGURES = "figures"
@@ -55,10 +55,10 @@ def make_report(
         sections.accuracy(groups, beside),
         sections.evenness(groups),
         sections.classes(groups),
-        training.acting(groups),
-        training.losses(groups),
-        training.exemplars(groups, pictures),
-        training.recipe(groups),
+        training_section.acting(groups),
+        training_section.losses(groups),
+        training_section.exemplars(groups, pictures),
+        training_section.recipe(groups),
     ]
     heading, below = title(groups)
     return Report(heading, below, _notices(groups, waiting), [part for part in parts if part is not None])

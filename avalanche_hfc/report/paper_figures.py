@@ -13,10 +13,10 @@ from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.numbers import over_epochs, summarise
 from avalanche_hfc.report.paper_table import JOINT
-from avalanche_hfc.report.reading import Run, read_runs
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
-from avalanche_hfc.runs.rows import replace_file
-from avalanche_hfc.runs.table import TableRun, row_name
+from avalanche_hfc.store.read import Run, read_runs
+from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.tasks.table import TableRun, row_name
 
 
 class Line(NamedTuple):

@@ -8,9 +8,9 @@ import pandas as pd
 
 from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
 from avalanche_hfc.report.numbers import summarise
-from avalanche_hfc.report.reading import Run, read_runs
 from avalanche_hfc.report.tables import KEYS, compare
-from avalanche_hfc.runs.table import TableRun
+from avalanche_hfc.store.read import Run, read_runs
+from avalanche_hfc.tasks.table import TableRun
 
 TITLES = {
     "cifar100": "CIFAR-100 with ViT-Base and 2000 exemplars",

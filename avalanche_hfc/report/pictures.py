@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from avalanche_hfc.report.reading import Run
+from avalanche_hfc.store.read import Run
 
 Look = Callable[[int], Any]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
 PicturesOfRun = Callable[[Run], Look | None]  # positions follow the order of the classes, which may differ from run to run
@@ -19,8 +19,8 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
     """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch and Avalanche."""
 
     def find(run: Run) -> Look:
+        from avalanche_hfc.engine.data import build_benchmark
         from avalanche_hfc.recipes import Recipe
-        from avalanche_hfc.runs.data import build_benchmark
 
         return pictures_of(build_benchmark(Recipe.from_dict(run.recipe), run.seed, data_root))
 

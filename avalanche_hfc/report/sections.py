@@ -18,9 +18,9 @@ from avalanche_hfc.report.numbers import (
     summarise,
     taken_for,
 )
-from avalanche_hfc.report.reading import Group, Run
+from avalanche_hfc.report.sentences import DEFINITIONS, SCALES, duration, paper_keys
 from avalanche_hfc.report.tables import compare, number, spread
-from avalanche_hfc.report.words import DEFINITIONS, SCALES, duration, paper_keys
+from avalanche_hfc.store.read import Group, Run
 
 MOST_FALLS = 10
 MOST_COLUMNS = 4  # recipes side by side

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from avalanche_hfc.runs.rows import replace_file
+from avalanche_hfc.store.rows import replace_file
 
 KEYS = ("row", "losses", "backbone", "dataset", "base_fraction", "num_steps", "mem_size", "per_class", "column")
 LINE_KEYS = ("row", "losses", "backbone")

@@ -1,5 +1,6 @@
 """Strategies: which parts, in which order."""
 
+from avalanche_hfc.strategies._base.template import IncrementalTemplate
 from avalanche_hfc.strategies.afc import AFC
 from avalanche_hfc.strategies.baseline import Baseline
 from avalanche_hfc.strategies.bic import BiC
@@ -31,7 +32,6 @@ from avalanche_hfc.strategies.shipped import (
     ShippedReplay,
 )
 from avalanche_hfc.strategies.ssil import SSIL
-from avalanche_hfc.strategies.template import IncrementalTemplate
 
 STRATEGIES: dict[str, type] = {
     "hfc": HFCStrategy,

@@ -10,8 +10,8 @@ from torch import Tensor
 from avalanche_hfc.losses import add_importance, importance_distillation, normalised_importance
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.strategies.checks import check_numbers
-from avalanche_hfc.strategies.proxies import ProxyMethod
+from avalanche_hfc.strategies._base.checks import check_numbers
+from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class AFC(ProxyMethod):

@@ -4,21 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.losses import divergence_per_column
-from avalanche_hfc.strategies.replay import ReplayMethod
-
-
-class BalancedReplay(ReplayMethod):
-    """A replay method whose classification counts 1-ρ and whose distillation counts ρ, ρ = K_o/K."""
-
-    distils = True
-
-    @property
-    def classification_factor(self) -> float:
-        return 1 - self.old_fraction
-
-    @property
-    def distillation_factor(self) -> float:
-        return self.old_fraction
+from avalanche_hfc.strategies._base.replay import BalancedReplay
 
 
 class Baseline(BalancedReplay):

@@ -16,9 +16,9 @@ from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hold_out import HoldOutReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.strategies.baseline import BalancedReplay
-from avalanche_hfc.strategies.checks import checked_count
-from avalanche_hfc.strategies.heads import check_model, put_head
+from avalanche_hfc.strategies._base.checks import checked_count
+from avalanche_hfc.strategies._base.heads import check_model, put_head
+from avalanche_hfc.strategies._base.replay import BalancedReplay
 
 FALLS = (0.3, 0.6, 0.8, 0.9)  # of the rounds, each to a tenth: 60, 120, 160, 180 of 200
 

@@ -21,9 +21,9 @@ from avalanche_hfc.losses import (
     sigmoid_relation_distillation,
 )
 from avalanche_hfc.models import DyToxModel
-from avalanche_hfc.strategies.baseline import BalancedReplay
-from avalanche_hfc.strategies.checks import check_numbers, checked_count
-from avalanche_hfc.strategies.tuning import BalancedTuning
+from avalanche_hfc.strategies._base.checks import check_numbers, checked_count
+from avalanche_hfc.strategies._base.replay import BalancedReplay
+from avalanche_hfc.strategies._base.tuning import BalancedTuning
 
 RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
 ROUND = 256  # to what the original sampler cuts an epoch: the batches of two processes

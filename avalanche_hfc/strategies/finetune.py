@@ -1,6 +1,6 @@
 """Fine-tuning: cross-entropy over the classes seen, on the new data alone. What every method must beat."""
 
-from avalanche_hfc.strategies.method import Method
+from avalanche_hfc.strategies._base.method import Method
 
 
 class FineTune(Method):

@@ -22,11 +22,11 @@ from avalanche_hfc.losses import (
 from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable, num_steps_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies.checks import check_numbers, checked_count, checked_fractions, checked_lr
-from avalanche_hfc.strategies.groups import FirstGroups
-from avalanche_hfc.strategies.heads import check_model, put_head
-from avalanche_hfc.strategies.phases import Phase
-from avalanche_hfc.strategies.replay import ReplayMethod
+from avalanche_hfc.strategies._base.checks import check_numbers, checked_count, checked_fractions, checked_lr
+from avalanche_hfc.strategies._base.groups import FirstGroups
+from avalanche_hfc.strategies._base.heads import check_model, put_head
+from avalanche_hfc.strategies._base.phases import Phase
+from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class FOSTER(ReplayMethod):

@@ -1,6 +1,6 @@
 """Herding replay: fine-tuning with exemplars. What a method with a memory must beat."""
 
-from avalanche_hfc.strategies.replay import ReplayMethod
+from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class HerdingReplay(ReplayMethod):

@@ -14,8 +14,8 @@ from avalanche_hfc._names import lookup
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin, Weight
 from avalanche_hfc.plugins.official import OfficialLossPlugin, OptimizerQuirksPlugin, further_groups
-from avalanche_hfc.strategies.checks import check_flags
-from avalanche_hfc.strategies.template import IncrementalTemplate
+from avalanche_hfc.strategies._base.checks import check_flags
+from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 
 class Losses(NamedTuple):

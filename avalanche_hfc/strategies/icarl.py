@@ -15,7 +15,7 @@ from avalanche_hfc.losses import (
     sigmoid_relation_distillation,
 )
 from avalanche_hfc.plugins.steps import StepTable, known_classes
-from avalanche_hfc.strategies.replay import NMEMethod
+from avalanche_hfc.strategies._base.replay import NMEMethod
 
 OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
 DIVISORS = {"seen": "the classes seen", "all": "all classes of the benchmark"}

@@ -9,8 +9,8 @@ from avalanche.models.utils import avalanche_model_adaptation
 
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.strategies.method import Method
-from avalanche_hfc.strategies.state import load_model
+from avalanche_hfc.strategies._base.method import Method
+from avalanche_hfc.strategies._base.state import load_model
 
 
 class JointTraining(Method):

@@ -6,8 +6,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.losses import pod_flat, pod_spatial
-from avalanche_hfc.strategies.checks import check_numbers
-from avalanche_hfc.strategies.proxies import ProxyMethod
+from avalanche_hfc.strategies._base.checks import check_numbers
+from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class PODNet(ProxyMethod):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.losses import controlled_transfer, cross_space_clustering
-from avalanche_hfc.strategies.checks import check_numbers
+from avalanche_hfc.strategies._base.checks import check_numbers
 from avalanche_hfc.strategies.podnet import PODNet
 
 REDUCTIONS = {"elements": "the mean over all pairs, as released: tiny", "rows": "the mean over new samples"}

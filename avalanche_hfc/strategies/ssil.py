@@ -18,8 +18,8 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.strategies.checks import checked_count
-from avalanche_hfc.strategies.replay import ReplayMethod
+from avalanche_hfc.strategies._base.checks import checked_count
+from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 RELATIONS = {"separated": "no softmax crosses the blocks", "joint": "the softmax over all classes seen"}
 

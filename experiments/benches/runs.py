@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from avalanche_hfc.engine import observe as recorder
+from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.runs import recorder
-from avalanche_hfc.runs.run import run
 from experiments.benches.timing import Row
 
 

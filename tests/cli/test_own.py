@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from own_runs import COLOURS, TINY, content, hfc, make_folder, noisy
 
+from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.facts import command
-from avalanche_hfc.recipes.own import with_data
-from avalanche_hfc.runs.build import build_model, build_strategy
+from avalanche_hfc.recipes.describe import command
+from avalanche_hfc.recipes.user_data import with_data
 
 METHODS = """
 from avalanche.training.supervised import Naive

@@ -7,11 +7,11 @@ import pytest
 import torch
 from own_runs import COLOURS, TINY, content, hfc, make_folder
 
+from avalanche_hfc.engine.build import build_model, build_strategy
+from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.runs import plan as plan_module
-from avalanche_hfc.runs.build import build_model, build_strategy
-from avalanche_hfc.runs.data import build_benchmark
-from avalanche_hfc.runs.plan import CHECKPOINTS, Stopwatch, checkpoint_bytes, plan, real_data, shortened_recipe, some
+from avalanche_hfc.tasks import plan as plan_module
+from avalanche_hfc.tasks.plan import CHECKPOINTS, Stopwatch, checkpoint_bytes, plan, real_data, shortened_recipe, some
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
 

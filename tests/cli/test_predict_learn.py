@@ -13,13 +13,13 @@ import torch
 from own_runs import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
+from avalanche_hfc.engine.data import build_benchmark
+from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.runs.data import build_benchmark
-from avalanche_hfc.runs.finished import FinishedRun
-from avalanche_hfc.runs.learn import accuracies
-from avalanche_hfc.runs.predict import predict
-from avalanche_hfc.runs.run import run
-from avalanche_hfc.runs.run_folder import TIMES
+from avalanche_hfc.store.run_folder import TIMES
+from avalanche_hfc.tasks.finished_run import FinishedRun
+from avalanche_hfc.tasks.learn import accuracies
+from avalanche_hfc.tasks.predict import predict
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]

@@ -43,10 +43,10 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, mo
 def test_pictures_of_exemplars_come_from_the_data_of_the_recipe(tmp_path):
     import json
 
+    from avalanche_hfc.engine.data import build_benchmark
     from avalanche_hfc.recipes import recipe
     from avalanche_hfc.report import pictures_of_recipe
-    from avalanche_hfc.report.reading import read_runs
-    from avalanche_hfc.runs.data import build_benchmark
+    from avalanche_hfc.store.read import read_runs
 
     folder = write_run(tmp_path, seed=3)
     chosen = recipe("digits-b0-t5-hfc@demo")

@@ -11,8 +11,8 @@ from tiny_runs import rows_of
 
 from avalanche_hfc.cli import main
 from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
-from avalanche_hfc.runs.progress import Several
-from avalanche_hfc.runs.run_folder import RunFolder
+from avalanche_hfc.engine.progress import Several
+from avalanche_hfc.store.run_folder import RunFolder
 
 NAME = "digits-b0-t5-hfc@demo"
 COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blocks=1"]

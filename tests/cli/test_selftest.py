@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from avalanche_hfc.cli.selftest import selftest as command
-from avalanche_hfc.runs import selftest
-from avalanche_hfc.runs.selftest import Failed, checks
+from avalanche_hfc.tasks import selftest
+from avalanche_hfc.tasks.selftest import Failed, checks
 
 
 def test_every_check_holds_and_the_command_says_so():

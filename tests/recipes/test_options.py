@@ -8,11 +8,11 @@ from avalanche_hfc.benchmarks import TRANSFORMS
 from avalanche_hfc.memory.herding import RULES
 from avalanche_hfc.models import ConViTEncoder, DyToxModel, ResNet18, ResNet32, TSAViT, ViT, ViTEncoder
 from avalanche_hfc.recipes import METHODS, MODELS
-from avalanche_hfc.recipes.facts import HFC_FORMS
+from avalanche_hfc.recipes.describe import HFC_FORMS
 from avalanche_hfc.recipes.options import CANNOT_RUN, TOTAL_ONLY, WITHOUT_MEMORY
-from avalanche_hfc.recipes.recipe import CHOICES
+from avalanche_hfc.recipes.schema import CHOICES
 from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, proxies, replay, ssil
-from avalanche_hfc.strategies.method import LOSSES
+from avalanche_hfc.strategies._base.method import LOSSES
 
 # arguments that are no option of a recipe's method: what every strategy takes, the memory's budget, and parts that are no plain values
 COMMON = set("self model optimizer criterion train_mb_size train_epochs eval_mb_size device plugins evaluator eval_every".split())

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from avalanche_hfc.report.demo import draw_curves, gathered, summarise, table
-from avalanche_hfc.runs.rows import RUN_COLUMNS
+from avalanche_hfc.store.rows import RUN_COLUMNS
 
 
 def rows(seeds=(0,)):

@@ -10,7 +10,7 @@ import pytest
 from avalanche_hfc.recipes import FURTHER_TABLES, TABLES
 from avalanche_hfc.report.paper_figures import FIGURES, accuracy_figure, cells_drawn, fh_figure, lines_of
 from avalanche_hfc.report.paper_table import TITLES, paper_of, table_of, title_of
-from avalanche_hfc.runs.table import TableRun, cells_of, runs_of
+from avalanche_hfc.tasks.table import TableRun, cells_of, runs_of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ACCURACY = {"icarl": 0.5, "bic": 0.4, "hfc": 0.7, "joint": 0.9, "dytox": 0.6, "dytox+hfc": 0.65}

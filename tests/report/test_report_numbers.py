@@ -24,8 +24,8 @@ from avalanche_hfc.report.numbers import (
     summarise,
     taken_for,
 )
-from avalanche_hfc.report.reading import Run, group_runs, read_runs, shared_name
-from avalanche_hfc.report.words import duration, paper_keys, plain, verdicts
+from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
+from avalanche_hfc.store.read import Run, group_runs, read_runs, shared_name
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):

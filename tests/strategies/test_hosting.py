@@ -33,7 +33,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from avalanche_hfc import HFCStrategy
 from avalanche_hfc.benchmarks import split_digits
 from avalanche_hfc.plugins import StepTable
-from avalanche_hfc.strategies.losses import EpochLosses
+from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others():

@@ -10,7 +10,7 @@ from strategy_runs import SMALL_VIT, At, benchmark_of, mlp, train
 from avalanche_hfc.models import BoostedHead, CorrectedHead, CosineHead, DyToxModel, GrowingLinear, TSAViT, ViTEncoder
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.strategies import STRATEGIES
-from avalanche_hfc.strategies.heads import exchange_parameters
+from avalanche_hfc.strategies._base.heads import exchange_parameters
 
 OURS = [name for name in STRATEGIES if not name.startswith("avalanche-")]
 HOSTS = [name for name in OURS if name not in ("hfc", "joint")]

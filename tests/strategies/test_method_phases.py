@@ -17,7 +17,7 @@ from avalanche_hfc.models import ResNet32
 from avalanche_hfc.plugins.features import features_of
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies.phases import lr_factor, optimizer_like
+from avalanche_hfc.strategies._base.phases import lr_factor, optimizer_like
 
 # Tuning
 

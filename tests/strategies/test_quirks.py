@@ -7,9 +7,9 @@ import torch
 from strategy_runs import At, hfc, mlp
 from torch.optim import AdamW
 
+from avalanche_hfc.engine.build import build, build_model, build_strategy
 from avalanche_hfc.plugins.official import OptimizerQuirksPlugin
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.runs.build import build, build_model, build_strategy
 
 OF_HEAD = ("head", "tsa", "shared_embedding")
 

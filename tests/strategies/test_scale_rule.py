@@ -10,10 +10,10 @@ from strategy_runs import At, benchmark_of, jitter, train
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from avalanche_hfc.benchmarks import split_digits
+from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.losses import nca
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.recipes import DemoRecipe
-from avalanche_hfc.runs.demo import build_strategy
+from avalanche_hfc.recipes import recipe
 
 METHODS = ("podnet", "podnet-cscct", "afc")
 LARGEST = 5.0
@@ -116,8 +116,7 @@ def test_nearest_means_keep_the_scale_at_one(name):
 
 def test_the_scale_of_the_demonstration_is_that_of_sgd_on_the_same_features_after_its_first_step():
     """η' is trained beside it, by the formula of the loss and the authors' SGD, from the features and proxies of each batch."""
-    torch.manual_seed(0)
-    strategy = build_strategy(DemoRecipe(), "podnet", lambda: None)
+    strategy = build_recipe(recipe("digits-b0-t5-podnet@demo"), 0).strategy
     beside = torch.nn.Parameter(torch.ones(()))
     sgd = SGD([beside], lr=0.1, momentum=0.9, weight_decay=5e-4)
     course = []

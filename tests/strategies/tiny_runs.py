@@ -12,9 +12,9 @@ from avalanche.training.plugins import EvaluationPlugin, LRSchedulerPlugin
 from strategy_runs import SMALL_VIT, benchmark_of, jitter, vit
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from avalanche_hfc.engine.run import run
 from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.recipes.options import WITHOUT_MEMORY
-from avalanche_hfc.runs.run import run
 from avalanche_hfc.strategies import STRATEGIES
 
 OPTIONS = {"hfc": {}, "foster": {"losses": "hfc"}, "dytox": {"tune_epochs": 2, "losses": "hfc"}, "icarl": {}}

@@ -1,0 +1,186 @@
+"""The plugin that writes train.csv, epoch by epoch, and the rule by which checkpoints are saved."""
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor
+
+from avalanche_hfc.benchmarks.positions import PositionDataset
+from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.sample_weights import WeightWatch, digest
+from avalanche_hfc.store.checkpoint import save_checkpoint
+from avalanche_hfc.store.run_folder import LOSS, RunRows
+
+COST = 0.01  # the share of the time that checkpoints inside a step may take
+
+
+class Saver:
+    """A checkpoint at the end of every step; inside a step after an epoch, of any phase, once the last one lies back 100 times the seconds
+    that it took, or `interval` seconds if given. So they take 1 % of the time inside a step; with the one at its end it stays below 2 % in
+    a step as long as 100 of them.
+    """
+
+    def __init__(self, folder: Path, rows: RunRows, interval: float | int | None = None):
+        self.folder, self.rows, self.interval = folder, rows, interval
+        self._took = 0.0
+        self._ended = -math.inf
+
+    def save_if_due(self, strategy: Any, note: Mapping[str, Any]) -> None:
+        wait = self._took / COST if self.interval is None else self.interval
+        if hasattr(strategy, "state_dict") and time.perf_counter() - self._ended >= wait:
+            self.save(strategy, note)
+
+    def save(self, strategy: Any, note: Mapping[str, Any]) -> None:
+        """Nothing for a strategy without a state, such as Avalanche's own."""
+        if not hasattr(strategy, "state_dict"):
+            return
+        start = time.perf_counter()
+        save_checkpoint(self.folder, strategy.state_dict(), {**note, "rows": self.rows.counts})
+        self._ended = time.perf_counter()
+        self._took = self._ended - start
+
+
+class Recorder(SupervisedPlugin):
+    """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
+
+    Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run needs: epochs are recorded whole.
+    """
+
+    rows: RunRows
+    saver: Saver
+
+    def __init__(self, progress: Progress, seed: int):
+        super().__init__()
+        self.progress, self.seed = progress, seed
+        self.watch = WeightWatch()
+        self.step = 0
+        self.seconds_before, self.images = 0.0, 0  # of the step: what earlier processes trained; images of all of it
+        self._phase: Any = None
+        self._data: Any = None  # of the last loader made
+        self._phase_data: Any = None
+        self._start = time.perf_counter()
+        self._begin_epoch(0)
+
+    def begin(self, strategy: Any, rows: RunRows, saver: Saver) -> None:
+        self.rows, self.saver = rows, saver
+        self.watch.attach(strategy)
+        if hasattr(strategy, "loader_of"):
+            self._seed_loaders(strategy)
+
+    def _seed_loaders(self, strategy: Any) -> None:
+        """Random transforms draw by (seed, step, phase, epoch, position); by (seed, step, position) in passes that are no epoch.
+
+        For loaders by position; those of other strategies, and of data sets that are not understood, draw as ever.
+        """
+        loader_of = strategy.loader_of
+
+        def seeded(*args: Any, **kwargs: Any) -> Any:
+            loader = loader_of(*args, **kwargs)
+            self._data = loader.dataset
+            self._seed_draws(self._data, "pass", 0)
+            return loader
+
+        strategy.loader_of = seeded
+
+    def _seed_draws(self, data: Any, phase: str, epoch: int) -> None:
+        if isinstance(data, PositionDataset):
+            data.seed_draws(self.seed, self.step, phase, epoch)
+
+    def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
+        """`seconds` and `images` are those of an interrupted step, up to its checkpoint."""
+        self.step, self.seconds_before, self.images = step, seconds, images
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Training of this step, in all processes."""
+        return self.seconds_before + time.perf_counter() - self._start
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.watch.start()
+        self.epoch = epoch
+        self._lr: float | None = None
+        self._loss: Tensor | None = None
+        self._num_batches, self._num_images = 0, 0
+        self._epoch_start = time.perf_counter()
+
+    # Main epochs
+
+    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        self._begin_epoch(strategy.clock.train_exp_epochs)
+        self._seed_draws(getattr(strategy.dataloader, "dataset", None), "train", self.epoch)
+
+    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        if self._lr is None:  # after all plugins had their say in it
+            self._lr = strategy.optimizer.param_groups[0]["lr"]
+
+    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+        self.watch.add_batch()
+        loss = strategy.loss.detach().double()
+        self._loss = loss if self._loss is None else self._loss + loss
+
+    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        self._num_batches += 1
+        self._num_images += len(strategy.mb_y)
+        self.progress.batch(1 / len(strategy.dataloader) / strategy.train_epochs)
+
+    def after_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
+
+    # Epochs of other phases
+
+    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        phase = strategy.phase_running
+        self._begin_epoch(phase.epoch)
+        if phase is not self._phase:
+            self._phase_data = self._data
+            self._count_images(phase)
+        self._seed_draws(self._phase_data, phase.name, phase.epoch)
+
+    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        phase = strategy.phase_running
+        self._end_epoch(strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module())
+
+    def _count_images(self, phase: Any) -> None:
+        """Plugins are not told of a phase's batches: its loss is."""
+        loss, self._phase = phase.loss, phase
+
+        def counted(x: Tensor, targets: Tensor) -> Any:
+            self._num_images += len(targets)
+            return loss(x, targets)
+
+        phase.loss = counted
+
+    def _end_epoch(self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any) -> None:
+        self.images += self._num_images
+        row = {
+            "step": self.step,
+            "phase": phase,
+            "epoch": epoch,
+            "lr": lr,
+            **{f"{LOSS}{name}": value for name, value in self._losses(strategy).items()},
+            **self.watch.numbers(),
+            "accuracy": None,
+            "images_per_second": round(self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1),
+            "digest": digest(trained),
+        }
+        self.rows.add("train", [row])
+        self.progress.epoch(row)
+        note = {"step": self.step, "inside": True, "phase": phase, "epoch": epoch, "seconds": self.seconds, "images": self.images}
+        done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
+        self.saver.save_if_due(strategy, {**note, "done": done})
+
+    def _losses(self, strategy: Any) -> dict[str, float]:
+        """The terms of a strategy of ours; of another what it minimised."""
+        if hasattr(strategy, "losses"):
+            return strategy.losses.means
+        if self._loss is None:
+            return {}
+        mean = self._loss.item() / self._num_batches
+        if not math.isfinite(mean):
+            raise FloatingPointError(f"The loss is not finite in step {self.step}, epoch {self.epoch} (counted from 0).")
+        return {"total": mean}

@@ -1,0 +1,284 @@
+"""What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.recipes.options import MODELS, Option, Value, check
+from avalanche_hfc.recipes.user_methods import method_options, total_only, without_memory
+
+SCALES = {
+    "paper": "the paper's data and models; a GPU",
+    "small": "real CIFAR-100 images, small networks; minutes on two cores",
+    "demo": "digits, tiny networks; seconds",
+}
+CHOICES = {
+    "data.dataset": ("cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"),
+    "data.transforms": ("dytox", "official", "plain"),
+    "train.optimizer": ("adamw", "sgd"),
+    "train.schedule": ("constant", "cosine", "drops"),
+}
+
+
+def positive(place: str, **numbers: Any) -> None:
+    for name, value in numbers.items():
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"{place}.{name} must be a number above 0, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's seed.
+
+    `train_per_class` and `test_per_class` take the first images of each class, in the order of the data; None: all.
+    """
+
+    dataset: str
+    num_steps: int
+    base_fraction: float | int
+    class_order: str | None
+    transforms: str
+    image_size: int
+    train_per_class: int | None
+    test_per_class: int | None
+
+    def __post_init__(self) -> None:
+        positive(
+            "data", num_steps=self.num_steps, image_size=self.image_size,
+            train_per_class=self.train_per_class, test_per_class=self.test_per_class,
+        )  # fmt: skip
+        if self.base_fraction not in (0, 0.5):
+            raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run: with half of the classes first, one more than `num_steps`."""
+        return self.num_steps + (self.base_fraction > 0)
+
+
+@dataclass(frozen=True)
+class TrainRecipe:
+    """`epochs` of every step, `first_epochs` of the first where they differ. The rate, the same in every step, as a factor of `lr`:
+
+    "constant"; "cosine" over the epochs of the step down to `lowest_lr`; "drops": times `drop_factor` at each of `drops_at`, fractions of
+    the epochs. The first `warm_up_epochs` e = 0, 1, … of a step have (e+1)/(warm_up_epochs+1) instead, or, with `warm_up_lr`, a rate that
+    rises from it in equal parts. `schedule_delay`: epoch e has what this says of epoch e - `schedule_delay`, and the first ones what it
+    says of epoch 0; 1 is a loop that sets the rate after an epoch by the number of the epoch just finished.
+    `head_lr_factor` multiplies the rate of head and TSA (or task-attention) block.
+    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t. `decay_all` False: norms and biases have none.
+    """
+
+    optimizer: str
+    lr: float | int
+    head_lr_factor: float | int
+    momentum: float | int | None
+    weight_decay: float | int
+    decay_by_step: bool
+    decay_all: bool
+    batch_size: int
+    eval_batch_size: int
+    epochs: int
+    first_epochs: int | None
+    schedule: str
+    lowest_lr: float | int | None
+    drops_at: tuple
+    drop_factor: float | int | None
+    warm_up_epochs: int
+    warm_up_lr: float | int | None
+    schedule_delay: int
+
+    def __post_init__(self) -> None:
+        positive(
+            "train", lr=self.lr, head_lr_factor=self.head_lr_factor, batch_size=self.batch_size, eval_batch_size=self.eval_batch_size,
+            epochs=self.epochs, first_epochs=self.first_epochs, drop_factor=self.drop_factor,
+        )  # fmt: skip
+        if self.weight_decay < 0 or self.warm_up_epochs < 0:
+            raise ValueError(f"train: weight_decay {self.weight_decay} and warm_up_epochs {self.warm_up_epochs} must be 0 or more.")
+        if any(not 0 < fraction < 1 for fraction in self.drops_at) or list(self.drops_at) != sorted(self.drops_at):
+            raise ValueError(f"train.drops_at must be rising fractions of the epochs between 0 and 1, got {self.drops_at}.")
+        self._only_with("momentum", "optimizer", "sgd", self.momentum is not None)
+        self._only_with("lowest_lr", "schedule", "cosine", self.lowest_lr is not None)
+        self._only_with("drops_at", "schedule", "drops", bool(self.drops_at))
+        self._only_with("drop_factor", "schedule", "drops", self.drop_factor is not None)
+        if self.warm_up_lr is not None and not self.warm_up_epochs:
+            raise ValueError("train.warm_up_lr acts only with warm_up_epochs of 1 or more.")
+        if self.schedule_delay < 0:
+            raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
+        if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:
+            raise ValueError(f"train.schedule_delay is {self.schedule_delay}, but a constant rate without warm-up has nothing to delay.")
+
+    def _only_with(self, name: str, other: str, needed: str, given: bool) -> None:
+        if given != (getattr(self, other) == needed):
+            verb = "acts only" if given else "must be given"
+            raise ValueError(f"train.{name} {verb} with {other}={needed}; {name} is {getattr(self, name)}, {other} {getattr(self, other)}.")
+
+
+@dataclass(frozen=True)
+class MemoryRecipe:
+    """`mem_size` exemplars in total or `per_class` of each class; neither for a method without a memory."""
+
+    mem_size: int | None
+    per_class: int | None
+
+    def __post_init__(self) -> None:
+        positive("memory", mem_size=self.mem_size, per_class=self.per_class)
+        if self.mem_size is not None and self.per_class is not None:
+            raise ValueError(f"memory: give mem_size or per_class, not both; got {self.mem_size} and {self.per_class}.")
+
+
+Options = tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """A backbone and every option of it."""
+
+    kind: str
+    options: Options
+
+    def __post_init__(self) -> None:
+        check_options("model", lookup(MODELS, self.kind, "model"), dict(self.options))
+
+
+@dataclass(frozen=True)
+class MethodRecipe:
+    """A key of `STRATEGIES`, or `module:Class`, and every option of it."""
+
+    name: str
+    options: Options
+
+    def __post_init__(self) -> None:
+        check_options("method", method_options(self.name), dict(self.options))
+
+
+PARTS: dict[str, type] = {"data": DataRecipe, "model": ModelRecipe, "train": TrainRecipe, "memory": MemoryRecipe, "method": MethodRecipe}
+CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
+
+
+def check_options(place: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
+    if set(known) != set(given):
+        raise ValueError(f"{place} needs exactly the options {', '.join(known) or '(none)'}; got {', '.join(given) or '(none)'}.")
+    for name, value in given.items():
+        check(f"{place}.{name}", known[name], value)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says of each where it comes from.
+
+    `overrides` are the leaves that the user has changed; `own` says what lies outside: where data of the user's own is, folders learned.
+    """
+
+    name: str
+    scale: str
+    data: DataRecipe
+    model: ModelRecipe
+    train: TrainRecipe
+    memory: MemoryRecipe
+    method: MethodRecipe
+    sources: Mapping[str, str]
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    own: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lookup(SCALES, self.scale, "scale")
+        for leaf, value in self.leaves().items():
+            check(leaf, self.option(leaf), value)
+        method, memory = self.method.name, self.memory
+        if without_memory(method) != (memory.mem_size is None and memory.per_class is None):
+            raise ValueError(f"{method} {'keeps no memory' if without_memory(method) else 'needs mem_size or per_class'}; got {memory}.")
+        if total_only(method) and memory.per_class is not None:
+            raise ValueError(f"{method} takes mem_size, not per_class; got per_class={memory.per_class}.")
+
+    def leaves(self) -> dict[str, Value]:
+        """Every value by its path."""
+        found: dict[str, Value] = {}
+        for part in PARTS:
+            values = {entry.name: getattr(getattr(self, part), entry.name) for entry in fields(PARTS[part])}
+            values |= dict(values.pop("options", ()))
+            found |= {f"{part}.{name}": value for name, value in values.items()}
+        return found
+
+    def option(self, leaf: str) -> Option:
+        """What a leaf may be."""
+        part, name = leaf.split(".", 1)
+        own = {"model": MODELS[self.model.kind], "method": method_options(self.method.name)}.get(part, {})
+        return own[name] if name in own else fixed_options()[leaf]
+
+    @classmethod
+    def of(
+        cls, name: str, scale: str, leaves: Mapping[str, Value], sources: Mapping[str, str], overrides: Mapping[str, Value] | None = None
+    ) -> "Recipe":
+        """The recipe with these leaves."""
+        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        for leaf, value in leaves.items():
+            part, own = leaf.split(".", 1)
+            parts[part][own] = value
+        for part, chosen in CHOSEN.items():
+            kind = parts[part].pop(chosen)
+            parts[part] = {chosen: kind, "options": tuple(parts[part].items())}
+        made = {part: PARTS[part](**values) for part, values in parts.items()}
+        return cls(name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        for leaf, value in self.leaves().items():
+            part, name = leaf.split(".", 1)
+            parts[part][name] = list(value) if isinstance(value, tuple) else value
+        further = {
+            word: {leaf: list(value) if isinstance(value, tuple) else value for leaf, value in values.items()}
+            for word, values in (("overrides", self.overrides), ("own", self.own))
+            if values or word == "overrides"
+        }
+        return {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources), **further}
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
+        """What `as_dict` gave, also after JSON."""
+        expected = {"name", "scale", *PARTS, "sources", "overrides"}
+        if set(held) - {"own"} != expected:
+            wrong = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in
+                              (("missing", expected - set(held)), ("unknown", set(held) - expected - {"own"})) if names)
+            raise ValueError(f"Not a recipe. {wrong}.")
+        leaves = {f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()}
+        check_leaves(held["name"], leaves)
+        overrides, own = ({leaf: plain(value) for leaf, value in held.get(word, {}).items()} for word in ("overrides", "own"))
+        return replace(cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own)
+
+
+def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
+    """A ValueError that names the leaves by which a recipe written by another version differs from one of this version."""
+    expected = set(fixed_options())
+    for part, chosen in CHOSEN.items():
+        kind = leaves.get(f"{part}.{chosen}")
+        options = (lookup(MODELS, str(kind), "model") if part == "model" else method_options(str(kind))) if kind is not None else {}
+        expected |= {f"{part}.{option}" for option in options}
+    differences = (("lacks", expected - set(leaves)), ("has unknown", set(leaves) - expected))
+    said = " and ".join(f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names)
+    if said:
+        raise ValueError(f"The recipe {name} {said}: it was written by another version of this package. Run it again to use it here.")
+
+
+def plain(value: Any) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@cache
+def fixed_options() -> dict[str, Option]:
+    """What the leaves may be that every recipe has."""
+    found = {}
+    for part, kind in PARTS.items():
+        hints = get_type_hints(kind)
+        for entry in fields(kind):
+            if entry.name != "options":
+                hint = hints[entry.name]
+                kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+                if float in kinds:
+                    kinds = tuple(kind for kind in kinds if kind is not int)  # 0 for 0.0
+                leaf = f"{part}.{entry.name}"
+                found[leaf] = Option(None, tuple(kinds), CHOICES.get(leaf, ()))
+    return found

@@ -1,0 +1,136 @@
+"""Recipes of the user's own data and method, read from a name of the grammar of `names`: all parts but the first may be left out.
+
+    folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo      folder-b50-t10-m20-mymethods:Mine@paper
+
+`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the data is named beside (`--data`).
+A method `module:Class` also goes with the data sets of the paper: cifar100-b0-t10-mymethods:Mine@small.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.recipes.names import BACKBONES, ROWS, Spec
+from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, Value
+from avalanche_hfc.recipes.schema import SCALES, Recipe
+from avalanche_hfc.recipes.settings import Layer, layers
+from avalanche_hfc.recipes.user_methods import is_own, method_options, total_only, without_memory
+
+OWN_DATA = ("folder", "npz")
+GIVEN = "the recipe's name"
+CHOICE = "our choice for images of your own; nothing was tuned"
+IMAGE_SIZES = {"paper": 224, "small": 64, "demo": 32}
+NAME = re.compile(
+    r"(?P<dataset>[a-z0-9]+)(?:-b(?P<base>\d+))?(?:-t(?P<steps>\d+))?(?:-m(?P<per_class>\d+))?"
+    r"(?:-(?P<row>.+?))??(?P<losses>\+hfc)?(?P<backbone>-resnet32|-resnet18|-convit)?(?:@(?P<scale>[^@]*))?"
+)
+
+
+def asks_for_own(name: str) -> bool:
+    """Whether a name speaks of data or a method of the user's own."""
+    return re.split("[-@]", name)[0] in OWN_DATA or is_own(name)
+
+
+def own_recipe(name: str) -> Recipe:
+    """The recipe of such a name; of one that is not understood, a ValueError."""
+    spec = read_name(name)
+    leaves: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    for source, values in own_layers(spec):
+        leaves |= values
+        sources |= dict.fromkeys(values, source)
+    return Recipe.of(spec.name, spec.scale, leaves, sources)
+
+
+def read_name(name: str) -> Spec:
+    found = NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"Unknown recipe {name!r}. Names are as in folder-b0-t5-hfc@small.")
+    dataset, scale, row = found["dataset"], found["scale"] or "small", found["row"] or "hfc"
+    lookup(SCALES, scale, "scale")
+    lookup(dict.fromkeys(data_sets(scale)), dataset, f"data set at scale {scale}")
+    if found["base"] not in (None, "0", "50"):
+        raise ValueError(f"{name}: b{found['base']} must be b0, equal steps, or b50, half of the classes first.")
+    backbones = {word: key for key, word in BACKBONES.items()}
+    spec = Spec(
+        dataset=dataset,
+        base_fraction=0.5 if found["base"] == "50" else 0,
+        num_steps=int(found["steps"] or 5),
+        per_class=int(found["per_class"]) if found["per_class"] else None,
+        row=row,
+        losses="hfc" if found["losses"] else "host",
+        backbone=backbones[found["backbone"] or ""],
+        scale=scale,
+    )
+    check_row(spec)
+    return spec
+
+
+def data_sets(scale: str) -> tuple[str, ...]:
+    """Those of the user, and those that a method of the user's own may be put on at a scale."""
+    return *OWN_DATA, *{"paper": ("cifar100", "imagenet100", "imagenet1000"), "small": ("cifar100",), "demo": ("digits",)}[scale]
+
+
+def check_row(spec: Spec) -> None:
+    rows = [name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in CANNOT_RUN]
+    if not is_own(spec.row) and spec.row not in rows:
+        near = get_close_matches(spec.row, rows, n=2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"Unknown method {spec.row!r}. Known: {', '.join(rows)}.{hint} Your own: module:Class.")
+    method = spec.parts.method
+    if spec.losses == "hfc" and "losses" not in method_options(method):
+        raise ValueError(f"{method} takes no losses of HFC: leave +hfc out.")
+    if spec.per_class is not None and (without_memory(method) or total_only(method)):
+        raise ValueError(f"{method} takes no number of exemplars of each class: leave -m{spec.per_class} out.")
+
+
+def own_layers(spec: Spec) -> Iterator[Layer]:
+    """Those of a recipe on ImageNet-100, or on the paper's data set that is meant, and what differs from them."""
+    stand_in = spec
+    if spec.dataset in OWN_DATA:
+        stand_in = stand_in._replace(dataset="digits" if spec.scale == "demo" else "imagenet100")
+    if is_own(spec.row):
+        stand_in = stand_in._replace(row="baseline", losses="host")
+    try:
+        found = list(layers(stand_in))
+    except KeyError:
+        raise ValueError(f"{spec.name}: no training of {spec.row} with this backbone is published. Take @small, change values.") from None
+    own_method = is_own(spec.row)
+    yield from ((source, values) for source, values in found if not (own_method and any(leaf.startswith("method.") for leaf in values)))
+    if own_method:
+        yield from method_layers(spec)
+    if spec.dataset in OWN_DATA:
+        yield from data_layers(spec)
+
+
+def method_layers(spec: Spec) -> Iterator[Layer]:
+    options = method_options(spec.row)
+    yield GIVEN, {"method.name": spec.row}
+    yield "default of the class", {f"method.{name}": option.default for name, option in options.items()}
+    if spec.losses == "hfc":
+        yield GIVEN, {"method.losses": "hfc"}
+    if without_memory(spec.row):
+        yield "the class takes no mem_size", {"memory.mem_size": None, "memory.per_class": None}
+
+
+def data_layers(spec: Spec) -> Iterator[Layer]:
+    yield GIVEN, {"data.dataset": spec.dataset, "data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
+    yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
+    yield CHOICE, {"data.class_order": None, "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale]}
+    if spec.scale == "demo":
+        yield "images are read as RGB", {"model.in_channels": 3}
+        if "resnet" not in spec.kind:
+            yield CHOICE, {"model.patch_size": 8}
+
+
+def with_data(recipe: Recipe, data: Path | str | None) -> Recipe:
+    """The recipe with a note of where the user's data is, so that a run folder of other data is refused; others as they are."""
+    if recipe.data.dataset not in OWN_DATA:
+        return recipe
+    if data is None:
+        what = "the folder of images" if recipe.data.dataset == "folder" else "the npz file"
+        raise ValueError(f"{recipe.name}: name {what} with --data.")
+    return replace(recipe, own={**recipe.own, "data": str(Path(data).resolve())})

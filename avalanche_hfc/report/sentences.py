@@ -1,0 +1,104 @@
+"""What a report says of a recipe and of a number, in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from avalanche_hfc.report.tables import KEYS
+from avalanche_hfc.store.read import Group, shared_name
+
+DEFINITIONS = {
+    "average": ("average %", "mean over all steps of the accuracy on the classes seen by then"),
+    "last": ("last %", "accuracy on all classes after the last step"),
+    "last_nme": ("last by nearest mean %", "the same, where an image gets the class whose mean feature is nearest"),
+    "forgetting": ("forgetting, points", "best earlier accuracy of a class − its last, mean over the classes of earlier steps"),
+    "fh": ("FH × 1000", "variance of 1 − p(true class) among the images of one step's classes, mean over the steps; low is even"),
+    "seconds": ("training", "time of all steps of a run, evaluation apart"),
+}
+SCALES = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
+
+
+def paper_keys(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The keys of the paper's numbers for a recipe (without `column`); None for a recipe that is none of the paper's cells."""
+    data, model, memory, method = (recipe.get(part) for part in ("data", "model", "memory", "method"))
+    if not all(isinstance(part, Mapping) for part in (data, model, memory, method)) or recipe.get("scale") != "paper":
+        return None
+    row, losses = method.get("name"), method.get("losses", "host")  # type: ignore[union-attr]
+    if row == "baseline":
+        parts = ["tsa"] * (model.get("kind") == "tsavit") + ["gfc"] * (losses == "gfc")  # type: ignore[union-attr]
+        row, losses = "+".join(["baseline", *parts]), "host"
+    keys = {"row": row, "losses": losses, "backbone": _backbone(model)}  # type: ignore[arg-type]
+    keys |= {key: data.get(key) for key in ("dataset", "base_fraction", "num_steps")}  # type: ignore[union-attr]
+    keys |= {key: memory.get(key) for key in ("mem_size", "per_class")}  # type: ignore[union-attr]
+    return {key: keys[key] for key in KEYS if key != "column"}
+
+
+def _backbone(model: Mapping[str, Any]) -> str:
+    kind = str(model.get("kind", ""))
+    own = str(model.get("backbone", kind))
+    if own.startswith("vit_base") and model.get("embed_dim") is None:
+        return "vit-base"
+    return {"resnet32": "resnet-32", "resnet18": "resnet-18", "convit": "vit-tiny"}.get(kind, own)
+
+
+def title(groups: Sequence[Group]) -> tuple[str, str]:
+    """Heading and what stands below it."""
+    names = {str(_part(group.recipe, "data").get("dataset", "")) for group in groups}
+    classes = sorted({int(group.runs[0].steps["classes"].max()) for group in groups})
+    steps = sorted({group.last_step + 1 for group in groups})
+    seeds = sorted({len(group.runs) for group in groups})
+    counts = [_counted(classes, "class", "classes"), _counted(steps, "step", "steps"), _counted([len(groups)], "recipe", "recipes")]
+    below = f"{', '.join(counts[:2])}; {counts[2]}, {_counted(seeds, 'seed', 'seeds')}{' each' if len(groups) > 1 else ''}."
+    start, end = shared_name([str(group.recipe["name"]) for group in groups])
+    if start or end:
+        below += f" Recipes: {start}*{end}."
+    return f"What was learned and what was forgotten: {', '.join(sorted(names - {''})) or groups[0].label}", below
+
+
+def _part(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = recipe.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _counted(numbers: list[int], one: str, many: str) -> str:
+    return f"{' or '.join(str(value) for value in numbers)} {one if numbers == [1] else many}"
+
+
+def duration(seconds: float) -> str:
+    if pd.isna(seconds):
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def plain(value: object) -> str:
+    """A recipe's value as a reader writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(entry) for entry in value) or "none"
+    return str(value)
+
+
+def verdicts(acting: Mapping[str, Mapping[str, Any]], num_steps: int) -> list[str]:
+    """Whether GFC and GRD act in a run, from `activity`."""
+    if num_steps < 2:
+        return ["One step only: by definition neither loss has anything to do before the second."]
+    said = []
+    if "spread" in acting:
+        spread = acting["spread"]["mean"]
+        does = "GFC acts" if spread >= 0.01 else "GFC does next to nothing"
+        said.append(f"{does}: from the second step on its weights have a standard deviation of {spread:.2f} around their mean of 1.")
+    if "alone" in acting:
+        alone = acting["alone"]["mean"]
+        advice = " Larger batches would let it act on more." if alone > 0.25 else ""
+        said.append(f"{alone:.0%} of the samples are alone in their step within a batch, where GFC leaves them at weight 1.{advice}")
+    if "relation" in acting:
+        relation = acting["relation"]["mean"]
+        does = "GRD acts" if relation > 0 else "GRD does nothing"
+        said.append(f"{does}: the relation loss is {relation:.3g} on average from the second step on.")
+    return said

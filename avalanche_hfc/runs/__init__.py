@@ -1,1 +1,0 @@
-"""Runs: start, rows, what is on the disk."""

@@ -1,0 +1,70 @@
+"""Where two runs part: the settings that differ, and the first epoch or step whose numbers do. No torch."""
+
+import csv
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from avalanche_hfc.store.run_folder import TIMES, RunFolder, settings
+
+
+class Parting(NamedTuple):
+    """The first rows of a file that differ: where they stand, and the columns with both values. An absent row has None."""
+
+    file: str
+    place: str
+    columns: tuple[tuple[str, str | None, str | None], ...]
+
+
+class RunDiff(NamedTuple):
+    """`changed` settings as (name, first, second); `partings` in the order in which a run writes them; `rows` compared alike before."""
+
+    changed: tuple[tuple[str, str, str], ...]
+    partings: tuple[Parting, ...]
+    num_alike: int
+
+    @property
+    def same(self) -> bool:
+        return not self.partings
+
+
+FILES = {"train": ("step", "phase", "epoch"), "steps": ("step",), "classes": ("step", "class"), "confusion": ("step", "class", "predicted")}
+
+
+def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
+    """Compare two run folders: time and memory columns apart, equal runs agree in every row."""
+    folders = RunFolder(first), RunFolder(second)
+    notes = [folder.note() for folder in folders]
+    for folder, note in zip(folders, notes, strict=True):
+        if note is None:
+            raise FileNotFoundError(f"{folder.path} is no run folder: it has no recipe.json.")
+    one, other = ({**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]} for n in notes if n is not None)
+    names = [*one, *(name for name in other if name not in one)]
+    changed = tuple((name, str(one.get(name)), str(other.get(name))) for name in names if one.get(name) != other.get(name))
+    partings, num_alike = [], 0
+    for file, keys in FILES.items():
+        alike, parting = first_parting(file, keys, *(folder.csv(file) for folder in folders))
+        num_alike += alike
+        partings += [parting] if parting is not None else []
+    return RunDiff(changed, tuple(partings), num_alike)
+
+
+def first_parting(file: str, keys: tuple[str, ...], first: Path, second: Path) -> tuple[int, Parting | None]:
+    """How many rows agree from the start, and the first that does not."""
+    for number, (one, other) in enumerate(zip_longest(rows_of(first), rows_of(second))):
+        known = one or other
+        place = ", ".join(f"{key} {known[key]}" for key in keys)
+        if one is None or other is None:
+            run = "first" if one is None else "second"
+            return number, Parting(file, place, ((f"the {run} run has no such row", None, None),))
+        columns = [name for name in dict.fromkeys([*one, *other]) if name not in TIMES and one.get(name) != other.get(name)]
+        if columns:
+            return number, Parting(file, place, tuple((name, one.get(name), other.get(name)) for name in columns))
+    return sum(1 for _ in rows_of(first)), None
+
+
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    if path.exists():
+        with path.open(newline="") as file:
+            yield from csv.DictReader(file)

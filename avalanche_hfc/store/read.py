@@ -1,0 +1,174 @@
+"""Run folders as data frames: recipe.json and the CSV files, nothing else. No torch."""
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from avalanche_hfc.store.run_folder import settings
+
+NEEDED = {
+    "steps": ("step", "classes", "accuracy"),
+    "classes": ("step", "class", "name", "brought_in", "correct", "total"),
+    "confusion": ("step", "class", "predicted", "count"),
+    "exemplars": ("step", "class", "rank", "position"),
+    "train": ("step", "epoch"),
+}  # without these columns a file cannot be read; others may be missing
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. A file that is not there, or has no row yet, is None; `steps` always is there."""
+
+    path: Path
+    recipe: Mapping[str, Any]
+    seed: int
+    versions: Mapping[str, Any]
+    machine: str
+    finished: bool
+    steps: pd.DataFrame
+    classes: pd.DataFrame | None = None
+    confusion: pd.DataFrame | None = None
+    exemplars: pd.DataFrame | None = None
+    train: pd.DataFrame | None = None
+
+    @property
+    def last_step(self) -> int:
+        return int(self.steps["step"].max())
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one recipe, by seed. `label` tells it from the other groups of a report."""
+
+    label: str
+    runs: Sequence[Run]
+    unfinished: Sequence[Run] = field(default=())  # shorter than the longest of the group
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return self.runs[0].recipe
+
+    @property
+    def last_step(self) -> int:
+        return self.runs[0].last_step
+
+
+def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
+    """The runs of these folders, and the folders of runs that have no finished step yet. A folder of run folders stands for all in it."""
+    runs, waiting = [], []
+    for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
+        run = _read(path)
+        if run is None:
+            waiting.append(path)
+        else:
+            runs.append(run)
+    if not runs:
+        raise ValueError(f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to report yet.")
+    return runs, waiting
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Runs of equal recipes together, in the order met. A seed that stands twice is refused."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
+    for own in found.values():
+        seeds: dict[int, Run] = {}
+        for run in own:
+            if run.seed in seeds:
+                raise ValueError(f"{seeds[run.seed].path} and {run.path} are the same recipe and seed {run.seed}. Leave one out.")
+            seeds[run.seed] = run
+    labels = _labels([own[0].recipe for own in found.values()])
+    return [_group(label, sorted(own, key=lambda run: run.seed)) for label, own in zip(labels, found.values(), strict=True)]
+
+
+def _group(label: str, runs: list[Run]) -> Group:
+    last = max(run.last_step for run in runs)
+    return Group(label, [run for run in runs if run.last_step == last], [run for run in runs if run.last_step < last])
+
+
+def _labels(recipes: list[Mapping[str, Any]]) -> list[str]:
+    """The recipes' names without what all of them share; where one stands twice, with the values that differ."""
+    shared = shared_name([str(recipe["name"]) for recipe in recipes])
+    labels = []
+    for recipe in recipes:
+        own, name = settings(recipe), str(recipe["name"])
+        twins = [settings(other) for other in recipes if other["name"] == recipe["name"]]
+        differing = [leaf for leaf in own if any(other.get(leaf) != own[leaf] for other in twins) and not leaf.startswith("overrides")]
+        short = name[len(shared[0]) : len(name) - len(shared[1])]
+        labels.append(f"{short} ({', '.join(f'{leaf} {own[leaf]}' for leaf in differing)})" if differing else short)
+    return labels
+
+
+def shared_name(names: Sequence[str]) -> tuple[str, str]:
+    """How all of the names begin, in whole words with their hyphen, and end, from the @; two empty texts for less than two names."""
+    if len(set(names)) < 2:
+        return "", ""
+    ends = {name[name.rfind("@") :] if "@" in name else "" for name in names}
+    end = ends.pop() if len(ends) == 1 else ""
+    words = [name.removesuffix(end).split("-") for name in names]
+    count = 0
+    while all(len(own) > count + 1 and own[: count + 1] == words[0][: count + 1] for own in words):
+        count += 1
+    return "".join(f"{word}-" for word in words[0][:count]), end
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder.")
+    if (folder / "recipe.json").is_file():
+        return [folder]
+    inside = sorted((note.parent for depth in ("*", "*/*", "*/*/*") for note in folder.glob(f"{depth}/recipe.json")), key=_by_seed)
+    if not inside:
+        raise ValueError(f"{folder} is no run folder: it has no recipe.json, and no folder in it has one.")
+    return inside
+
+
+def _by_seed(path: Path) -> tuple[str, int, str]:
+    """Seed 10 stands after seed 9."""
+    return (str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name)
+
+
+def _read(path: Path) -> Run | None:
+    """The run of a folder; None without a finished step."""
+    note = path / "recipe.json"
+    try:
+        held = json.loads(note.read_text())
+        recipe, versions = dict(held["recipe"]), dict(held.get("versions", {}))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no run folder: {note.name} does not hold a recipe ({type(error).__name__}: {error}).") from error
+    files = {name: _rows(path / f"{name}.csv", columns) for name, columns in NEEDED.items()}
+    steps = files.pop("steps")
+    if steps is None:
+        return None
+    if "method" in steps:
+        raise ValueError(f"{path} holds the rows of several runs, not one run: its steps.csv has a column method.")
+    told: dict[str, Any] = {
+        "path": path,
+        "recipe": {"name": path.parent.name, **recipe},
+        "versions": versions,
+        "machine": str(held.get("machine", "")),
+    }
+    return Run(steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files))
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:
+    """The whole rows of a file: what a kill has cut short is no row."""
+    if not path.is_file():
+        return None
+    text = path.read_text()
+    try:
+        rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
+    except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        if not text.strip():
+            return None
+        raise ValueError(f"{path} cannot be read as CSV: {error}") from error
+    missing = [column for column in needed if column not in rows]
+    if missing:
+        raise ValueError(f"{path} has no column {', '.join(missing)}. It has: {', '.join(rows)}.")
+    return rows if len(rows) else None

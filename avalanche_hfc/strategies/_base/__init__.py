@@ -1,0 +1,1 @@
+"""What the strategies share: template, objective, phases, state, heads."""

@@ -1,0 +1,189 @@
+"""The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own optimizer, own loss."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_value_
+from torch.optim import Optimizer
+
+from avalanche_hfc.strategies._base.groups import FirstGroups
+from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
+
+EVENTS = ("before_phase_epoch", "after_phase_epoch")
+
+
+class PhasePlugin(SupervisedPlugin):
+    """Avalanche's events, and those of the epochs of a method's later phases."""
+
+    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
+
+    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        """After an epoch of a phase after the main one."""
+
+
+class Phase:
+    """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters of `module` that require gradients.
+
+    `start` is what is done once, before the first epoch; `entered` is a context that holds for all epochs, and is entered again when an
+    interrupted phase goes on. `finish` comes after the last epoch. The optimizer is of the kind of the strategy's, with a fresh state and
+    the groups that the strategy's had at construction: `lr` makes the rate of a group in the phase of that in `first_groups`; `overrides`
+    are options of all groups. `schedule`: the rates stay, or fall to 0 along a cosine. `limit`: gradient entries are kept within ±limit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_epochs: int,
+        first_groups: FirstGroups,
+        lr: Callable[[float], float],
+        module: Callable[[], nn.Module],
+        data: Callable[[], Any],
+        loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]],
+        entered: Callable[[], Any],
+        start: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None,
+        schedule: Literal["constant", "cosine"] = "constant",
+        overrides: Mapping[str, Any] | None = None,
+        limit: float | None = None,
+    ):
+        self.name = name
+        self.num_epochs = num_epochs
+        self.first_groups = first_groups
+        self.lr = lr
+        self.module = module
+        self.data = data
+        self.loss = loss
+        self.entered = entered
+        self.start = start
+        self.finish = finish
+        self.schedule = schedule
+        self.overrides = overrides or {}
+        self.limit = limit
+        self.epoch = 0
+        self.optimizer: Optimizer
+        self.rates: list[float] = []
+
+    def run(self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
+        """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
+        if saved is None and self.start is not None:
+            self.start()
+        before = random_state(strategy.device)
+        with self.entered():
+            if saved is not None:
+                set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
+            mirrored = self.first_groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
+            self.optimizer = optimizer_like(strategy.optimizer, mirrored)
+            self.rates = [group.get("lr", 1.0) for group in mirrored]
+            if saved is not None:
+                self.load(strategy, saved)
+            strategy.phase_running = self
+            try:
+                self._epochs(strategy, event, **kwargs)
+            finally:
+                strategy.phase_running = None
+        if self.finish is not None:
+            self.finish()
+
+    def _epochs(self, strategy: Any, event: str | None, **kwargs: Any) -> None:
+        turns = strategy.progress.take_turns
+        if event == "after_phase_epoch":
+            turns(strategy, event, **kwargs)
+            self.epoch += 1
+        data = self.data()
+        drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
+        loader = strategy.loader_of(data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last)
+        while self.epoch < self.num_epochs:
+            turns(strategy, "before_phase_epoch", **kwargs)
+            strategy.losses.start()
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
+            for batch in loader:
+                self._iteration(strategy, batch[0].to(strategy.device), batch[1].to(strategy.device))
+            strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
+            turns(strategy, "after_phase_epoch", **kwargs)
+            self.epoch += 1
+
+    def _iteration(self, strategy: Any, x: Tensor, targets: Tensor) -> None:
+        torch.clear_autocast_cache()
+        self.optimizer.zero_grad()
+        terms = self.loss(x, targets)
+        total = sum_of(terms)
+        total.backward()
+        if self.limit is not None:
+            clip_grad_value_([parameter for group in self.optimizer.param_groups for parameter in group["params"]], self.limit)
+        self.optimizer.step()
+        strategy.losses.add(total.detach(), {name: term.detach() for name, term in terms.items()})
+
+    def state_dict(self, strategy: Any) -> dict[str, Any]:
+        module = self.module()
+        return {
+            "name": self.name,
+            "epoch": self.epoch,
+            "optimizer": self.optimizer.state_dict(),
+            "module": None if module is strategy.model else dict(module.state_dict()),
+        }
+
+    def load(self, strategy: Any, saved: dict[str, Any]) -> None:
+        self.epoch = saved["epoch"]
+        self.optimizer.load_state_dict(saved["optimizer"])
+        if saved["module"] is not None:
+            self.module().load_state_dict(saved["module"])
+
+
+def run_phases(strategy: Any, phases: Iterable[Phase], event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
+    """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a phase."""
+    for phase in phases:
+        if event in EVENTS:
+            assert saved is not None
+            if phase.name != saved["name"]:
+                continue
+            phase.run(strategy, event, saved, **kwargs)
+            event = None
+        else:
+            phase.run(strategy, None, None, **kwargs)
+
+
+def sum_of(terms: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the terms, the first one bitwise where it is the only one."""
+    values = list(terms.values())
+    return sum(values[1:], start=values[0])
+
+
+def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
+    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+
+
+def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], **overrides: Any) -> Optimizer:
+    """An optimizer of the same kind and options over other parameters, or groups of them, with a fresh state."""
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}
+    return type(optimizer)(parameters, **{name: value for name, value in options.items() if takes_all or name in accepted})
+
+
+@contextmanager
+def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -> Iterator[None]:
+    """Inside, only these parts of the model require gradients; the rest is in eval mode if asked for. Put back afterwards."""
+    flags = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.requires_grad_(False)
+        if eval_mode:
+            model.eval()
+        for part in parts:
+            part.requires_grad_()
+            part.train()
+        yield
+    finally:
+        for parameter, flag in flags.items():
+            parameter.requires_grad_(flag)
+        for module, training in modes.items():
+            module.training = training

@@ -1,0 +1,158 @@
+"""What PODNet and AFC share: cosine head with proxies, NCA, imprinting of new proxies, frozen old ones, balanced tuning."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.utils import clip_grad_value_
+from torch.optim import SGD, Optimizer
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.losses import nca, nca_gradient, step_factor
+from avalanche_hfc.models import CosineHead, Features, proxy_centres
+from avalanche_hfc.plugins.features import features_of
+from avalanche_hfc.strategies._base.checks import checked_lr
+from avalanche_hfc.strategies._base.heads import check_model, put_head
+from avalanche_hfc.strategies._base.method import GRADIENTS
+from avalanche_hfc.strategies._base.phases import trained_only
+from avalanche_hfc.strategies._base.replay import NMEMethod
+from avalanche_hfc.strategies._base.scale import ScaleRule
+from avalanche_hfc.strategies._base.tuning import BalancedTuning
+
+FORMS = {"code": "as released: no margin, no hinge", "paper": "as printed: margin 0.6, hinge"}
+LARGEST_GRADIENT = 5.0
+NME_SHARPNESS = 9.0  # features and proxies scaled by 3
+
+
+class ProxyMethod(BalancedTuning, NMEMethod):
+    """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a CosineHead.
+
+    From the second step on: new proxies are `num_proxies` k-means centres of a class's features; old proxies rest while backbone, new
+    proxies and scale train; then balanced tuning trains the proxies alone, at half the head's rate if `tune_lr` is None. The backbone rests
+    in eval mode meanwhile. Every gradient entry is kept within ±5, in both phases.
+    The head's scale η starts at 1 and is trained by the optimizer if that is a torch.optim.SGD. An optimizer like AdamW would move one
+    number by no more than its rate in an update: under any other optimizer η has the authors' rule, SGD with momentum 0.9 at `scale_lr`,
+    times what the schedule leaves of the head's rate.
+    With inference="nme" the head is sharper by 9 and its scale stays 1.
+    `gradient="nca"` is the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("nca", "tune_epochs", "tune_lr", "scale_lr")
+    gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
+    tune_fraction = 0.5
+    tune_limit = LARGEST_GRADIENT
+    needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        nca: str = "code",
+        num_proxies: int = 10,
+        tune_epochs: int = 20,
+        tune_lr: float | int | None = None,
+        scale_lr: float | int = 0.1,
+        inference: str = "head",
+        **kwargs: Any,
+    ):
+        owner = type(self).__name__
+        check_model(owner, model, *self.needs)
+        lookup(FORMS, nca, "nca")
+        self.nca: Any = nca
+        self.set_tuning(model, optimizer, tune_epochs, tune_lr)
+        self.scale_lr = checked_lr(owner, "scale_lr", scale_lr)
+        self.mb_features: Features | None = None
+        nearest = inference == "nme"
+        head = put_head(
+            owner,
+            model,
+            optimizer,
+            CosineHead,
+            lambda linear: CosineHead(
+                linear.in_features, num_proxies=num_proxies, sharpness=NME_SHARPNESS if nearest else 1.0, learn_scale=not nearest
+            ),
+        )
+        self.scale_rule = None if isinstance(optimizer, SGD) or not head.learn_scale else ScaleRule(head.scale)
+        super().__init__(model=model, optimizer=optimizer, inference=inference, **kwargs)
+
+    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        return nca(logits, targets, steps, form=self.nca, scale=self.model.head.scale)
+
+    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+        form: Any = self.nca if self.gradient == "nca" else "softmax"
+        return nca_gradient(logits, targets, steps, form=form, scale=self.model.head.scale)
+
+    def step_factor(self, steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
+        """s = √(K/K_t)."""
+        return step_factor(steps)
+
+    # Forward: maps where they are distilled
+
+    def model_logits(self) -> Tensor:
+        if self.is_eval or not self.num_old:
+            return super().model_logits()
+        self.mb_features = self.model.features(self.mb_x)
+        return self.model.classify(self.mb_features.embedding)
+
+    def teacher_logits(self) -> Float[Tensor, "b K"]:
+        return self.teacher_features()[1]
+
+    def _after_training_iteration(self, **kwargs: Any) -> None:
+        super()._after_training_iteration(**kwargs)
+        self.mb_features = None
+
+    def _before_update(self, **kwargs: Any) -> None:
+        clip_grad_value_(self.model.parameters(), LARGEST_GRADIENT)
+        super()._before_update(**kwargs)
+
+    # The scale
+
+    def optimizer_step(self) -> None:
+        if self.scale_rule is not None:
+            self.scale_rule.step(self.scale_lr * self.first_groups.course(self.optimizer, self.scale_rule.scale))
+        super().optimizer_step()
+
+    def clear_moments(self) -> None:
+        super().clear_moments()
+        if self.scale_rule is not None:
+            self.scale_rule.clear()
+
+    def make_optimizer(self, reset_optimizer_state: bool = False, **kwargs: Any) -> None:
+        """Whoever asks Avalanche for a reset of the optimizer means that of the scale as well."""
+        super().make_optimizer(reset_optimizer_state=reset_optimizer_state, **kwargs)
+        if reset_optimizer_state and self.scale_rule is not None:
+            self.scale_rule.clear()
+
+    def method_state(self) -> dict[str, Any]:
+        return super().method_state() | ({} if self.scale_rule is None else {"scale": self.scale_rule.state_dict()})
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        super().load_method_state(state)
+        if self.scale_rule is not None:
+            self.scale_rule.load_state_dict(state["scale"])
+
+    # A step
+
+    def begin_step(self, **kwargs: Any) -> None:
+        if self.num_old:
+            data, head = self.experience.dataset, self.model.head
+            workers = kwargs.get("num_workers", 0)
+            features = features_of(self.model, data, batch_size=self.eval_mb_size, device=self.device, num_workers=workers)
+            seed = int(torch.randint(2**62, ()))
+            generator = torch.Generator().manual_seed(seed)
+            labels = torch.as_tensor(list(data.targets))
+            head.imprint(proxy_centres(features, labels, num_proxies=head.num_proxies, generator=generator))
+        super().begin_step(**kwargs)
+
+    @contextmanager
+    def tuning(self) -> Iterator[None]:
+        """Proxies train, nothing else does."""
+        with trained_only(self.model, eval_mode=True):
+            self.model.head.train()
+            self.model.head.set_phase("tune")
+            yield

@@ -1,0 +1,121 @@
+"""Methods with an exemplar memory, and nearest mean of exemplars as a way to predict."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from avalanche.core import BasePlugin
+from avalanche.training.plugins import SupervisedPlugin
+from jaxtyping import Float
+from torch import Tensor
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.plugins.features import feature_function
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.strategies._base.method import Method
+
+INFERENCES = {"head": "the largest logit", "nme": "the nearest mean of exemplars"}
+
+
+class ReplayMethod(Method):
+    """A method that trains on the new data and its exemplars in one shuffled pool.
+
+    `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class; `rule` as in `herding_order`.
+    """
+
+    memory: HerdingReplayPlugin
+    rule = "greedy"
+
+    def __init__(
+        self,
+        *,
+        mem_size: int | None = None,
+        per_class: int | None = None,
+        rule: str | None = None,
+        own_plugins: Sequence[BasePlugin] = (),
+        **kwargs: Any,
+    ):
+        memory = self.make_memory(mem_size=mem_size, per_class=per_class, rule=rule or self.rule)
+        super().__init__(memory=memory, own_plugins=own_plugins, **kwargs)
+
+    def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
+        return HerdingReplayPlugin(**budget)
+
+
+class BalancedReplay(ReplayMethod):
+    """A replay method whose classification counts 1-ρ and whose distillation counts ρ, ρ = K_o/K."""
+
+    distils = True
+
+    @property
+    def classification_factor(self) -> float:
+        return 1 - self.old_fraction
+
+    @property
+    def distillation_factor(self) -> float:
+        return self.old_fraction
+
+
+class NMEMethod(ReplayMethod):
+    """A method with two classifiers: `inference` is "head", the largest logit, or "nme", the nearest mean of exemplars.
+
+    `flip` averages the means over the mirrored exemplars. The means are those of the end of the last step: an evaluation inside a step
+    asks the head.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("inference", "flip")
+
+    def __init__(self, *, inference: str = "head", flip: bool = False, own_plugins: Sequence[BasePlugin] = (), **kwargs: Any):
+        lookup(INFERENCES, inference, "inference")
+        self.inference = inference
+        self.flip = flip
+        self.nearest = NearestMeans(flip=flip)
+        super().__init__(own_plugins=[*own_plugins, self.nearest], **kwargs)
+
+    def class_means(self) -> dict[int, Float[Tensor, "D"]] | None:
+        return self.nearest.means(self)
+
+    def model_logits(self) -> Tensor:
+        if self.is_eval and self.inference == "nme" and self.nearest.known:
+            return self.nearest.scores(feature_function(self.model)(self.mb_x).flatten(1))
+        return super().model_logits()
+
+
+class NearestMeans(SupervisedPlugin):
+    """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with the model of its end."""
+
+    def __init__(self, *, flip: bool):
+        super().__init__()
+        self.flip = flip
+        self._means: dict[int, Tensor] = {}
+
+    @property
+    def known(self) -> bool:
+        return bool(self._means)
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        self._means = {}
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        if strategy.inference == "nme":
+            self.means(strategy)
+
+    def means(self, strategy: Any) -> dict[int, Float[Tensor, "D"]]:
+        if not self._means:
+            self._means = {k: mean.clone() for k, mean in strategy.memory.class_means(strategy, flip=self.flip).items()}
+        return self._means
+
+    def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        """-‖φ(x) - c_k‖² in the column of each class, -1000 in the others."""
+        class_ids = torch.tensor(list(self._means), device=embedding.device)
+        means = torch.stack(list(self._means.values())).to(embedding.device)
+        closeness = 2 * F.normalize(embedding.float()) @ means.T - 2
+        return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(1, class_ids, closeness)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"classes": list(self._means), "means": [mean.clone() for mean in self._means.values()]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._means = dict(zip(state["classes"], (mean.clone() for mean in state["means"]), strict=True))

@@ -1,0 +1,1 @@
+"""What a command asks for: plan, predict, learn, a table, a self-test."""

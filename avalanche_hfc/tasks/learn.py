@@ -1,0 +1,116 @@
+"""A finished run learns the classes of a folder, as one more step, in a run folder of its own."""
+
+import csv
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from avalanche_hfc.benchmarks._folders import read_folder
+from avalanche_hfc.engine.data import Root, build_benchmark, data_root_of, learned_folders, refuse_known_classes
+from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.run import run
+from avalanche_hfc.recipes import Recipe, override
+from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json
+from avalanche_hfc.tasks.finished_run import FinishedRun
+
+KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
+
+
+class Accuracy(NamedTuple):
+    accuracy: float
+    classes: int
+    images: int
+
+
+def learn(
+    path: Path | str,
+    new: Path | str,
+    *,
+    epochs: int | None = None,
+    out: Path | str | None = None,
+    data_root: Root = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the longer run's folder.
+
+    The run itself is only read. `out` is the folder of the longer one, by default beside it and named after both. It holds the rows of
+    the steps before as well, and is gone on with by the same call. `data_root` is needed for the exemplars, unless the run has noted it.
+    `epochs` None: as before.
+    """
+    finished = FinishedRun(path)
+    refuse_known_classes(new, read_folder(new).class_names, list(finished.class_names.values()))
+    recipe = longer_recipe(finished, Path(new), epochs)
+    folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
+    if folder.resolve() == Path(path).resolve():
+        raise ValueError(f"{folder} is the run itself, which stays as it is. Choose another folder.")
+    seed = finished.note["seed"]
+    RunFolder(folder).check(recipe.as_dict(), seed)
+    root = data_root_of(recipe, data_root)
+    if not (folder / "recipe.json").exists():
+        check_data(finished, seed, root, recipe)
+        copy_run(finished, folder, recipe)
+    run(recipe, seed, folder, device=device, data_root=root, progress=progress)
+    return folder
+
+
+def default_folder(path: Path, new: Path) -> Path:
+    """Beside the run: runs/<recipe>/0 and flowers give runs/<recipe>/0+flowers."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}+{new.resolve().name}")
+
+
+def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recipe:
+    """The recipe of the run, which also names the folders learned behind it."""
+    recipe = finished.recipe
+    if epochs is not None and epochs != recipe.train.epochs:
+        given = {"train.epochs": str(epochs)}
+        if dict(recipe.method.options).get("compress_epochs", 0) is None:  # else it would follow the epochs: another method than trained
+            given["method.compress_epochs"] = str(recipe.train.epochs)
+        recipe = override(recipe, given)
+    folders = (*learned_folders(recipe), str(new.resolve()))
+    name = f"{recipe.name}+{new.resolve().name}"
+    return replace(recipe, name=name, own={**recipe.own, "learn": folders})
+
+
+def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:
+    """Raise, before anything is written, where the data of the steps before is not the same."""
+    names = dict(enumerate(build_benchmark(recipe, seed, root).class_names))
+    other = [name for class_id, name in finished.class_names.items() if names.get(class_id) != name]
+    if other:
+        raise ValueError(f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} at the same place.")
+
+
+def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe) -> None:
+    """Rows and last checkpoint, under the longer recipe, at once by a rename."""
+    aside = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        for name in KEPT:
+            shutil.copyfile(finished.folder.path / name, aside / name)
+        shutil.copytree(finished.folder.checkpoints / "last", aside / "checkpoint" / "last")
+        note = {name: value for name, value in finished.note.items() if name != "finished"}
+        replace_file(aside / "recipe.json", as_json({**note, "recipe": recipe.as_dict()}))
+        os.rename(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def accuracies(folder: Path | str) -> dict[str, Accuracy]:
+    """Of old and of new classes after the last step, by the classifier that the method uses."""
+    finished = FinishedRun(folder)
+    nme = dict(finished.recipe.method.options).get("inference") == "nme"
+    with finished.folder.csv("classes").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    last = max((row["step"] for row in rows), key=int)
+    found = {}
+    for word, is_new in (("old", False), ("new", True)):
+        own = [row for row in rows if row["step"] == last and (row["brought_in"] == last) == is_new]
+        images = sum(int(row["total"]) for row in own)
+        correct = sum(int(row["correct_nme" if nme else "correct"]) for row in own)
+        found[word] = Accuracy(correct / images, len(own), images)
+    return found

@@ -1,0 +1,78 @@
+"""What a finished run takes images for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT
+from avalanche_hfc.engine.data import eval_transform
+from avalanche_hfc.models.modes import evaluation_mode
+from avalanche_hfc.plugins.features import feature_function
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.tasks.finished_run import FinishedRun
+
+Ranked = list[tuple[str, float]]
+
+
+class Prediction(NamedTuple):
+    """Class names, best first: `head` with probabilities (softmax over the classes learned), `nearest` with the cosine of the image's
+    feature and the mean of a class's exemplars; None where the method has no such means."""
+
+    path: Path
+    head: Ranked
+    nearest: Ranked | None
+
+
+def predict(run: Path | str, paths: Sequence[Path | str], *, top: int = 5, device: str | torch.device = "cpu") -> list[Prediction]:
+    """What the finished run in this folder takes these images for, under the eval transform of its recipe."""
+    if top < 1:
+        raise ValueError(f"top must be 1 or more, got {top}.")
+    finished = FinishedRun(run)
+    images = read_images(finished.recipe, paths)
+    strategy = finished.strategy(device)
+    ids = sorted(StepTable.of(strategy).step_of)
+    names = [finished.class_names[class_id] for class_id in ids]
+    predictor = strategy.predictor
+    means = strategy.nearest if getattr(getattr(strategy, "nearest", None), "known", False) else None
+    found = []
+    with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
+        for path, image in zip(paths, images, strict=True):
+            batch = image[None].to(strategy.device)
+            probabilities = predictor(batch)[0, ids].float().softmax(0)
+            nearest = None
+            if means is not None:
+                embedding = feature_function(strategy.model)(batch).flatten(1)
+                nearest = ranked(1 + means.scores(embedding)[0, ids] / 2, names, top)  # the scores are -‖…‖² of unit vectors
+            found.append(Prediction(Path(path), ranked(probabilities, names, top), nearest))
+    return found
+
+
+def ranked(values: Float[Tensor, "C"], names: Sequence[str], top: int) -> Ranked:
+    best = values.topk(min(top, len(names)))
+    return [(names[place], value) for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+
+def read_images(recipe: Recipe, paths: Sequence[Path | str]) -> list[Float[Tensor, "c height width"]]:
+    """The images under the eval transform. All that cannot be read are named."""
+    data = recipe.data
+    transform = eval_transform(recipe)
+    squash = data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT  # an eval transform that never resizes
+    images, faults = [], []
+    for path in paths:
+        try:
+            with Image.open(path) as file:
+                image = ImageOps.exif_transpose(file).convert("L" if data.dataset == "digits" else "RGB")
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            faults.append(f"{path} ({reason})")
+            continue
+        images.append(transform(image.resize((data.image_size, data.image_size), Image.Resampling.BICUBIC) if squash else image))
+    if faults:
+        raise ValueError(f"{len(faults)} of {len(paths)} images cannot be read: {', '.join(faults)}.")
+    return images

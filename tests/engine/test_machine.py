@@ -1,0 +1,30 @@
+"""The processor in words."""
+
+import pytest
+
+from avalanche_hfc.engine import machine
+
+INTEL = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Big CPU\nflags\t\t: sse avx2{more}\n\nmodel name\t: Second\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (INTEL.format(more=""), "Big CPU, family 6, model 85, AVX2"),
+        (INTEL.format(more=" avx512f avx512bw"), "Big CPU, family 6, model 85, AVX-512"),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", "Word of the system, NEON"),
+        (None, "Word of the system"),
+    ],
+)
+def test_name_generation_and_widest_instructions_of_the_first_processor(text, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.processor", lambda: "Word of the system")
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    assert machine.cpu() == said
+
+
+def test_a_limit_on_the_instructions_is_told(monkeypatch):
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert machine.cpu().endswith(", ATEN_CPU_CAPABILITY=avx2")
