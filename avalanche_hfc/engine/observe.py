@@ -9,9 +9,9 @@ from typing import Any
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 
-from avalanche_hfc.benchmarks.positions import PositionDataset
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.sample_weights import WeightWatch, digest
+from avalanche_hfc.engine.sample_weights import WeightSpread, digest
+from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.store.checkpoint import save_checkpoint
 from avalanche_hfc.store.run_folder import LOSS, RunRows
 
@@ -56,39 +56,15 @@ class Recorder(SupervisedPlugin):
     def __init__(self, progress: Progress, seed: int):
         super().__init__()
         self.progress, self.seed = progress, seed
-        self.watch = WeightWatch()
+        self.weight_spread = WeightSpread()
         self.step = 0
         self.seconds_before, self.images = 0.0, 0  # of the step: what earlier processes trained; images of all of it
-        self._phase: Any = None
-        self._data: Any = None  # of the last loader made
-        self._phase_data: Any = None
         self._start = time.perf_counter()
         self._begin_epoch(0)
 
     def begin(self, strategy: Any, rows: RunRows, saver: Saver) -> None:
         self.rows, self.saver = rows, saver
-        self.watch.attach(strategy)
-        if hasattr(strategy, "loader_of"):
-            self._seed_loaders(strategy)
-
-    def _seed_loaders(self, strategy: Any) -> None:
-        """Random transforms draw by (seed, step, phase, epoch, position); by (seed, step, position) in passes that are no epoch.
-
-        For loaders by position; those of other strategies, and of data sets that are not understood, draw as ever.
-        """
-        loader_of = strategy.loader_of
-
-        def seeded(*args: Any, **kwargs: Any) -> Any:
-            loader = loader_of(*args, **kwargs)
-            self._data = loader.dataset
-            self._seed_draws(self._data, "pass", 0)
-            return loader
-
-        strategy.loader_of = seeded
-
-    def _seed_draws(self, data: Any, phase: str, epoch: int) -> None:
-        if isinstance(data, PositionDataset):
-            data.seed_draws(self.seed, self.step, phase, epoch)
+        strategy.draw_seed = self.seed
 
     def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
         """`seconds` and `images` are those of an interrupted step, up to its checkpoint."""
@@ -101,7 +77,7 @@ class Recorder(SupervisedPlugin):
         return self.seconds_before + time.perf_counter() - self._start
 
     def _begin_epoch(self, epoch: int) -> None:
-        self.watch.start()
+        self.weight_spread.start()
         self.epoch = epoch
         self._lr: float | None = None
         self._loss: Tensor | None = None
@@ -112,14 +88,13 @@ class Recorder(SupervisedPlugin):
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         self._begin_epoch(strategy.clock.train_exp_epochs)
-        self._seed_draws(getattr(strategy.dataloader, "dataset", None), "train", self.epoch)
 
     def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
         if self._lr is None:  # after all plugins had their say in it
             self._lr = strategy.optimizer.param_groups[0]["lr"]
 
     def after_backward(self, strategy: Any, **kwargs: Any) -> None:
-        self.watch.add_batch()
+        self.weight_spread.add(StepTable.of(strategy).sample_weights)
         loss = strategy.loss.detach().double()
         self._loss = loss if self._loss is None else self._loss + loss
 
@@ -134,26 +109,14 @@ class Recorder(SupervisedPlugin):
     # Epochs of other phases
 
     def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
-        phase = strategy.phase_running
-        self._begin_epoch(phase.epoch)
-        if phase is not self._phase:
-            self._phase_data = self._data
-            self._count_images(phase)
-        self._seed_draws(self._phase_data, phase.name, phase.epoch)
+        self._begin_epoch(strategy.phase_running.epoch)
+
+    def after_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        self._num_images += len(strategy.phase_running.batch[1])
 
     def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
         phase = strategy.phase_running
         self._end_epoch(strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module())
-
-    def _count_images(self, phase: Any) -> None:
-        """Plugins are not told of a phase's batches: its loss is."""
-        loss, self._phase = phase.loss, phase
-
-        def counted(x: Tensor, targets: Tensor) -> Any:
-            self._num_images += len(targets)
-            return loss(x, targets)
-
-        phase.loss = counted
 
     def _end_epoch(self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any) -> None:
         self.images += self._num_images
@@ -163,7 +126,7 @@ class Recorder(SupervisedPlugin):
             "epoch": epoch,
             "lr": lr,
             **{f"{LOSS}{name}": value for name, value in self._losses(strategy).items()},
-            **self.watch.numbers(),
+            **self.weight_spread.numbers(),
             "accuracy": None,
             "images_per_second": round(self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1),
             "digest": digest(trained),

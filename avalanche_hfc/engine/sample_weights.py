@@ -2,56 +2,29 @@
 
 import hashlib
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.steps import SampleWeights
 
 
-class WeightWatch:
-    """Looks on as a strategy computes W_i of Eq. 9, batch by batch: nothing is computed again, and nothing read before the epoch is over.
-
-    Looks at the two places where the weights come from, the step table of the plugins and `sample_weights` of a method.
-    """
+class WeightSpread:
+    """How W_i of Eq. 9 spread over the samples of an epoch. Sums are kept on the device and read once, when the epoch is over."""
 
     def __init__(self) -> None:
-        self._batch: tuple[Tensor, Tensor] | None = None  # W_i and the step of each sample
         self.start()
 
     def start(self) -> None:
         """A new epoch."""
         self._sums: Tensor | None = None  # n, Σ W_i, Σ W_i², samples alone in their step
 
-    def attach(self, strategy: Any) -> None:
-        table = StepTable.of(strategy)
-        of_table = table.weights
-
-        def table_weights(logits: Tensor, targets: Tensor) -> Tensor:
-            weights = of_table(logits, targets)
-            self._batch = (weights.detach(), table.on(logits)[targets])
-            return weights
-
-        table.weights = table_weights  # type: ignore[method-assign]
-        of_method = getattr(strategy, "sample_weights", None)
-        if of_method is None:
+    def add(self, batch: SampleWeights | None) -> None:
+        """Count a batch; None: it was not weighed."""
+        if batch is None:
             return
-
-        def sample_weights(logits: Tensor, targets: Tensor, steps: Tensor) -> Tensor:
-            weights = of_method(logits, targets, steps)
-            self._batch = (weights.detach(), steps[targets])
-            return weights
-
-        strategy.sample_weights = sample_weights
-
-    def add_batch(self) -> None:
-        """Count the batch that was weighed last, if one was since the last call."""
-        if self._batch is None:
-            return
-        (weights, steps), self._batch = self._batch, None
-        weights = weights.double()
-        alone = (steps[:, None] == steps[None, :]).sum(1) == 1
+        weights = batch.weights.double()
+        alone = (batch.steps[:, None] == batch.steps[None, :]).sum(1) == 1
         sums = torch.stack([torch.ones_like(weights).sum(), weights.sum(), weights.square().sum(), alone.double().sum()])
         self._sums = sums if self._sums is None else self._sums + sums
 

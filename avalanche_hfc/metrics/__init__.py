@@ -2,7 +2,7 @@
 
 from avalanche_hfc.metrics.counts import StepCounts
 from avalanche_hfc.metrics.evaluate import evaluate
-from avalanche_hfc.metrics.plugin_metrics import average_incremental_accuracy_metrics, forgetting_heterogeneity_metrics
+from avalanche_hfc.metrics.plugin_metrics import average_incremental_accuracy_metrics, forgetting_heterogeneity_metrics, loss_terms_metrics
 from avalanche_hfc.metrics.summary import (
     accuracy,
     accuracy_nme,
@@ -27,4 +27,5 @@ __all__ = [
     "mean_forgetting_heterogeneity",
     "average_incremental_accuracy_metrics",
     "forgetting_heterogeneity_metrics",
+    "loss_terms_metrics",
 ]

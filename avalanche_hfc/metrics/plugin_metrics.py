@@ -1,4 +1,4 @@
-"""Average incremental accuracy and forgetting heterogeneity as Avalanche plugin metrics, printed by its loggers.
+"""Average incremental accuracy, forgetting heterogeneity and loss terms as Avalanche plugin metrics, printed by its loggers.
 
 Which evaluation counts. A step is a training experience; trained several times in a row it stays one step. Its result is the last
 evaluation made after its training began and before the next step's did, class by class: evaluating twice replaces, evaluating the test
@@ -120,6 +120,63 @@ class ForgettingHeterogeneity(StepMetric):
 
     def number(self, counts: list[StepCounts], steps: Tensor) -> float:
         return mean_forgetting_heterogeneity(counts, steps)
+
+
+class LossTerms(PluginMetric[dict[str, float]]):
+    """The mean of each loss term over an epoch, of the main phase and of later ones; `total` is what was minimised.
+
+    For strategies of this package: they leave the terms of a batch in `loss_terms`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def __str__(self) -> str:
+        return "Loss_Terms"
+
+    def reset(self) -> None:
+        """A new epoch."""
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def result(self) -> dict[str, float]:
+        """The means so far, by the names of the terms; a term is averaged over the batches that had it."""
+        return {name: value.item() / self._counts[name] for name, value in self._sums.items()}
+
+    def before_training_epoch(self, strategy):
+        self.reset()
+
+    def after_training_iteration(self, strategy):
+        self._add({**getattr(strategy, "loss_terms", {}), "total": strategy.loss.detach()})
+
+    def after_training_epoch(self, strategy):
+        return self._values(strategy, "train")
+
+    def before_phase_epoch(self, strategy):
+        self.reset()
+
+    def after_phase_iteration(self, strategy):
+        terms = strategy.loss_terms
+        self._add({**terms, "total": sum(terms.values())})
+
+    def after_phase_epoch(self, strategy):
+        return self._values(strategy, strategy.phase)
+
+    def _add(self, terms: dict[str, Tensor]) -> None:
+        for name, value in terms.items():
+            value = value.double()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def _values(self, strategy, phase: str) -> list[MetricValue]:
+        position = strategy.clock.train_iterations
+        return [MetricValue(self, f"Loss_Term_{name}/{phase}_phase", value, position) for name, value in self.result().items()]
+
+
+def loss_terms_metrics() -> list[PluginMetric]:
+    """`Loss_Term_<name>/<phase>_phase`, for `EvaluationPlugin`; the phase is train, or one of a method's own, such as tune."""
+    return [LossTerms()]
 
 
 def average_incremental_accuracy_metrics() -> list[PluginMetric]:

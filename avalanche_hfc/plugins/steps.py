@@ -1,6 +1,6 @@
 """Which step brought each class: what GFC, GRD and a strategy must agree on. One table per strategy."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -9,14 +9,25 @@ from torch import Tensor
 from avalanche_hfc.losses import compensation_weights
 
 
+class SampleWeights(NamedTuple):
+    """W_i of Eq. 9 of a batch, and the step that brought the class of each sample."""
+
+    weights: Float[Tensor, "b"]
+    steps: Int[Tensor, "b"]
+
+
 class StepTable:
-    """class id -> step. `on(logits)` gives `steps (C,)` for the losses, on the logits' device."""
+    """class id -> step. `on(logits)` gives `steps (C,)` for the losses, on the logits' device.
+
+    `sample_weights` are those that the losses of HFC gave the batch, from the forward pass to the end of the iteration; else None.
+    """
 
     def __init__(self) -> None:
         self.step_of: dict[int, int] = {}
         self._num_old = 0
         self._tensor: Int[Tensor, "C"] | None = None
         self._weights: tuple[Tensor, Tensor] | None = None
+        self.sample_weights: SampleWeights | None = None
 
     @classmethod
     def of(cls, strategy: Any) -> "StepTable":
@@ -81,11 +92,18 @@ class StepTable:
     def weights(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
         """Weights of Eq. 9 for these logits, computed once per batch however many plugins ask."""
         if self._weights is None or self._weights[0] is not logits:
-            self._weights = (logits, compensation_weights(logits, targets, self.on(logits)))
+            steps = self.on(logits)
+            self._weights = (logits, compensation_weights(logits, targets, steps))
+            self.note_weights(self._weights[1], steps[targets])
         return self._weights[1]
+
+    def note_weights(self, weights: Float[Tensor, "b"], steps: Int[Tensor, "b"]) -> None:
+        """Keep the weights of the batch for whoever wants to look at them; `steps` are those of its samples."""
+        self.sample_weights = SampleWeights(weights.detach(), steps)
 
     def forget_batch(self) -> None:
         self._weights = None
+        self.sample_weights = None
 
     def state_dict(self) -> dict[str, Any]:
         return {"classes": list(self.step_of), "steps": list(self.step_of.values())}

@@ -14,8 +14,8 @@ def build(name, *, model=None, lr=0.05, optimizer=None, **options):
         model = DyToxModel(ViTEncoder("vit_tiny_patch16_224", **small)) if name == "dytox" else TSAViT("vit_tiny_patch16_224", **small)
     memory = {} if name in ("finetune", "joint") else {"mem_size": 12}
     optimizer = optimizer(model.parameters()) if optimizer else torch.optim.SGD(model.parameters(), lr=lr)
-    sizes = dict(train_mb_size=12, train_epochs=2, eval_mb_size=64)
-    return STRATEGIES[name](model=model, optimizer=optimizer, evaluator=None, **{**memory, **sizes, **options})
+    sizes = dict(train_mb_size=12, train_epochs=2, eval_mb_size=64, evaluator=None)
+    return STRATEGIES[name](model=model, optimizer=optimizer, **{**memory, **sizes, **options})
 
 
 def weights(strategy):

@@ -167,8 +167,11 @@ class Method(IncrementalTemplate):
     def sample_weights(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
         """W_i of L_FC from the gradient asked for."""
         if self.gradient == "softmax":
-            return compensation_weights(logits, targets, steps)
-        return weights_from_gradient(self.own_gradient(logits, targets, steps), targets, steps)
+            weights = compensation_weights(logits, targets, steps)
+        else:
+            weights = weights_from_gradient(self.own_gradient(logits, targets, steps), targets, steps)
+        StepTable.of(self).note_weights(weights, steps[targets])
+        return weights
 
     # The teacher
 

@@ -16,16 +16,26 @@ from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
 
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
+COUNTED = ("train_iterations", "train_exp_iterations", "total_iterations")  # of Avalanche's clock: a batch of a phase is an iteration
 
 
 class PhasePlugin(SupervisedPlugin):
-    """Avalanche's events, and those of the epochs of a method's later phases."""
+    """Avalanche's events, and those of the epochs and batches of a method's later phases.
+
+    Inside, `strategy.phase` is the name of the phase and `strategy.phase_running` the Phase: its optimizer, epoch and batch.
+    """
 
     def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
         """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
 
     def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
         """After an epoch of a phase after the main one."""
+
+    def before_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        """Before a batch of such a phase; `strategy.phase_running.batch` is (x, targets)."""
+
+    def after_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+        """After the update by such a batch; `strategy.loss_terms` are its terms."""
 
 
 class Phase:
@@ -70,6 +80,7 @@ class Phase:
         self.epoch = 0
         self.optimizer: Optimizer
         self.rates: list[float] = []
+        self.batch: tuple[Tensor, Tensor] | None = None
 
     def run(self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
         """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
@@ -101,6 +112,7 @@ class Phase:
         drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
         loader = strategy.loader_of(data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last)
         while self.epoch < self.num_epochs:
+            strategy.seed_draws(loader.dataset, self.name, self.epoch)
             turns(strategy, "before_phase_epoch", **kwargs)
             strategy.losses.start()
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -113,6 +125,8 @@ class Phase:
 
     def _iteration(self, strategy: Any, x: Tensor, targets: Tensor) -> None:
         torch.clear_autocast_cache()
+        self.batch = (x, targets)
+        tell_plugins(strategy, "before_phase_iteration")
         self.optimizer.zero_grad()
         terms = self.loss(x, targets)
         total = sum_of(terms)
@@ -120,7 +134,12 @@ class Phase:
         if self.limit is not None:
             clip_grad_value_([parameter for group in self.optimizer.param_groups for parameter in group["params"]], self.limit)
         self.optimizer.step()
-        strategy.losses.add(total.detach(), {name: term.detach() for name, term in terms.items()})
+        strategy.loss_terms = {name: term.detach() for name, term in terms.items()}
+        strategy.losses.add(total.detach(), strategy.loss_terms)
+        for count in COUNTED:
+            setattr(strategy.clock, count, getattr(strategy.clock, count) + 1)
+        tell_plugins(strategy, "after_phase_iteration")
+        self.batch, strategy.loss_terms = None, {}
 
     def state_dict(self, strategy: Any) -> dict[str, Any]:
         module = self.module()
@@ -149,6 +168,12 @@ def run_phases(strategy: Any, phases: Iterable[Phase], event: str | None, saved:
             event = None
         else:
             phase.run(strategy, None, None, **kwargs)
+
+
+def tell_plugins(strategy: Any, event: str) -> None:
+    for plugin in strategy.plugins:
+        if hasattr(plugin, event):
+            getattr(plugin, event)(strategy)
 
 
 def sum_of(terms: Mapping[str, Tensor]) -> Tensor:

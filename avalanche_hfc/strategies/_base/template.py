@@ -63,6 +63,7 @@ class IncrementalTemplate(SupervisedTemplate):
         self.loss_terms: dict[str, Tensor] = {}
         self.mb_prefix: Tensor | None = None
         self.phase_running: Phase | None = None
+        self.draw_seed: int | None = None
         self.progress = Progress()
         self._eval_width = 0
         self._fixed_head_classes = 0
@@ -132,6 +133,7 @@ class IncrementalTemplate(SupervisedTemplate):
         """What a method does once, when the last phase is over and before `after_training_exp` of the plugins."""
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
+        self.seed_draws(getattr(self.dataloader, "dataset", None), "train", self.clock.train_exp_epochs)
         self.progress.take_turns(self, "before_training_epoch", **kwargs)
 
     def _after_training_epoch(self, **kwargs: Any) -> None:
@@ -184,12 +186,14 @@ class IncrementalTemplate(SupervisedTemplate):
         terms = dict(self.loss_terms) or {"criterion": classification}
         for plugin in self.plugins:
             terms |= getattr(plugin, "loss_terms", {})
+        self.loss_terms = terms
         self.losses.add(self.loss.detach(), terms)
 
     def _after_training_iteration(self, **kwargs: Any) -> None:
         super()._after_training_iteration(**kwargs)
         self.mb_prefix = None
         self.loss_terms = {}
+        StepTable.of(self).forget_batch()
 
     # Data
 
@@ -224,7 +228,17 @@ class IncrementalTemplate(SupervisedTemplate):
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        return DataLoader(data if flat is None else flat, collate_fn=data.collate_fn if flat is None else collate, **options)
+        loader: DataLoader = DataLoader(data if flat is None else flat, collate_fn=data.collate_fn if flat is None else collate, **options)
+        self.seed_draws(loader.dataset, "pass", 0)
+        return loader
+
+    def seed_draws(self, data: Any, phase: str, epoch: int) -> None:
+        """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase, epoch, position) alone.
+
+        In passes that are no epoch the phase is "pass". Data sets that are not read by position draw as ever.
+        """
+        if self.draw_seed is not None and isinstance(data, PositionDataset):
+            data.seed_draws(self.draw_seed, self.clock.train_exp_counter, phase, epoch)
 
     # Evaluation
 
