@@ -1,0 +1,107 @@
+"""What single details of training do on split digits: a method as it is beside the same with one value changed, seed by seed.
+
+    python experiments/effects.py --out effects
+
+Runs are kept in OUT/runs and resumed; the rows go to OUT/steps.csv, the differences to OUT/effects.md.
+"""
+
+import argparse
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from tqdm import tqdm
+
+from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.tasks.table import TableRun, train
+
+
+class Variant(NamedTuple):
+    """A row of the methods' table with one value changed."""
+
+    row: str
+    value: str
+    seeds: range = range(5)
+
+
+VARIANTS = [
+    *(Variant(row, "method.reset_optimizer=false") for row in ("hfc", "herding-replay", "baseline", "icarl", "bic", "podnet", "foster")),
+    Variant("ssil", "method.reset_optimizer=true"),
+    *(Variant(row, "method.scale_lr=0.001", range(5, 10)) for row in ("podnet", "podnet+hfc", "afc")),  # η stays near 1, as under AdamW
+    *(Variant(row, "method.rule=icarl-code") for row in ("icarl", "podnet", "afc")),
+    Variant("bic", "method.rule=greedy"),
+    Variant("dytox", "method.rule=greedy"),
+    Variant("dytox", "method.repeats=3"),
+    Variant("icarl", "method.divisor=all"),
+    Variant("hfc", "method.drop_last=true"),
+    Variant("foster", "method.beta=0.96"),
+]
+
+
+def runs_of(out: Path) -> dict[tuple[str, str], list[TableRun]]:
+    """(row, value) -> runs; the value "" is the method as it is."""
+    found: dict[tuple[str, str], list[TableRun]] = {}
+    for row, value, seeds in VARIANTS:
+        plain = recipe(f"digits-b0-t5-{row}@demo")
+        for name, chosen in (("", plain), (value, override(plain, dict([value.split("=")])))):
+            runs = found.setdefault((row, name), [])
+            folder = out / "runs" / (name.replace("=", "-") or "plain") / chosen.name
+            runs += [TableRun(chosen, seed, folder / str(seed)) for seed in seeds if seed not in [run.seed for run in runs]]
+    return found
+
+
+def rows_of(runs: dict[tuple[str, str], list[TableRun]]) -> pd.DataFrame:
+    parts = []
+    for (row, value), own in runs.items():
+        for run in own:
+            steps = pd.read_csv(run.folder / "steps.csv")
+            parts.append(steps[["step", "accuracy", "average", "forgetting", "fh"]].assign(row=row, value=value, seed=run.seed))
+    return pd.concat(parts, ignore_index=True)[["row", "value", "seed", "step", "accuracy", "average", "forgetting", "fh"]]
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Markdown: a line per variant. Both forms on the same seeds; the difference, changed minus plain, ± its standard error."""
+    ends = rows.fillna({"value": ""}).sort_values("step").groupby(["row", "value", "seed"])[["average", "accuracy"]].last() * 100
+    lines = ["| method | changed | average / last as it is | changed | Δ average | Δ last |", "|---|---|---|---|---|---|"]
+    for row, value, seeds in VARIANTS:
+        plain, changed = (ends.loc[(row, name)].loc[list(seeds)] for name in ("", value))
+        added = changed - plain
+        cells = [f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}" for form in (plain, changed)]
+        cells += [difference(added[column].mean(), added[column].sem()) for column in added]
+        lines.append(f"| `{row}` | `{value.removeprefix('method.')}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def difference(mean: float, error: float) -> str:
+    """(none): below two standard errors."""
+    return f"{mean:+.1f} ± {error:.1f}" + (" (none)" if abs(mean) < 2 * error or mean == 0 else "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("effects"), help="result folder")
+    parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
+    arguments = parser.parse_args()
+    runs = runs_of(arguments.out)
+    quiet_host()
+    from avalanche_hfc.tasks.pool import outcomes
+
+    missing = [run for own in runs.values() for run in own]
+    with closing(outcomes(partial(train), missing, jobs=arguments.jobs)) as results:
+        for _, _, error in tqdm(results, total=len(missing), unit="run"):
+            if error is not None:
+                sys.exit(error)
+    rows = rows_of(runs)
+    replace_file(arguments.out / "steps.csv", rows.to_csv(index=False))
+    replace_file(arguments.out / "effects.md", table(rows))
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
