@@ -72,3 +72,31 @@ def test_bad_shares_are_named():
     for wrong in (1.0, -0.1):
         with pytest.raises(ValueError, match=r"hold_out must be in \[0, 1\)"):
             ExemplarMemory(total=10, hold_out=wrong)
+
+
+def test_the_word_for_what_is_unknown_is_share():
+    with pytest.raises(ValueError, match="Unknown share 'exat'"):
+        ExemplarMemory(total=10, share="exat")
+
+
+@pytest.mark.parametrize("share", ["floor", "exact"])
+def test_more_classes_than_the_total_are_refused_before_the_first_one_comes(share):
+    memory = ExemplarMemory(total=3, share=share)
+    with pytest.raises(ValueError, match="total=3 is less than one exemplar for each of 4 classes"):
+        memory.reserve(range(4))
+    memory.reserve(range(3))  # nothing of the refused call is left
+    assert memory.per_class_limit == 1
+
+
+@pytest.mark.parametrize(("num_classes", "limit"), [(1, 10), (2, 5), (3, 4), (4, 3), (5, 2), (6, 2), (9, 2), (10, 1)])
+def test_the_limit_of_a_class_is_the_largest_share(num_classes, limit):
+    memory = ExemplarMemory(total=10, rule="first", share="exact")
+    memory.reserve(range(num_classes))
+    assert memory.per_class_limit == limit == -(-10 // num_classes)
+
+
+def test_the_hold_out_is_a_part_of_the_share_before_it_is_rounded():
+    assert ExemplarMemory(total=27, hold_out=0.3).held_out(2) == 4  # of 13.5; of 13 it would be 3
+    assert ExemplarMemory(total=20, hold_out=0.1).held_out(1) == 2
+    assert ExemplarMemory(total=3, hold_out=0.9, share="exact").held_out(2) == 0  # the older class has one image only
+    assert ExemplarMemory(total=20, hold_out=0.1).per_class_limit == 18  # of a class that is to come
