@@ -22,7 +22,7 @@ from avalanche_hfc.tasks.table import TableRun, train
 
 
 class Variant(NamedTuple):
-    """A row of the methods' table with one value changed."""
+    """A row of the methods' table with a value changed, or several with commas between."""
 
     row: str
     value: str
@@ -40,6 +40,8 @@ VARIANTS = [
     Variant("icarl", "method.divisor=all"),
     Variant("hfc", "method.drop_last=true"),
     Variant("foster", "method.beta=0.96"),
+    *(Variant(row, f"method.losses={losses}") for row in ("icarl", "bic", "dytox", "foster") for losses in ("gfc", "grd")),
+    *(Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")),  # no weights of classes
 ]
 
 
@@ -48,9 +50,9 @@ def runs_of(out: Path) -> dict[tuple[str, str], list[TableRun]]:
     found: dict[tuple[str, str], list[TableRun]] = {}
     for row, value, seeds in VARIANTS:
         plain = recipe(f"digits-b0-t5-{row}@demo")
-        for name, chosen in (("", plain), (value, override(plain, dict([value.split("=")])))):
+        for name, chosen in (("", plain), (value, override(plain, dict(part.split("=") for part in value.split(", "))))):
             runs = found.setdefault((row, name), [])
-            folder = out / "runs" / (name.replace("=", "-") or "plain") / chosen.name
+            folder = out / "runs" / (name.replace("=", "-").replace(", ", "-") or "plain") / chosen.name
             runs += [TableRun(chosen, seed, folder / str(seed)) for seed in seeds if seed not in [run.seed for run in runs]]
     return found
 
@@ -73,7 +75,7 @@ def table(rows: pd.DataFrame) -> str:
         added = changed - plain
         cells = [f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}" for form in (plain, changed)]
         cells += [difference(added[column].mean(), added[column].sem()) for column in added]
-        lines.append(f"| `{row}` | `{value.removeprefix('method.')}` | {' | '.join(cells)} |")
+        lines.append(f"| `{row}` | `{value.replace('method.', '')}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
