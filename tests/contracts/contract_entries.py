@@ -80,7 +80,7 @@ OURS = {
     "ssil": Entry(lr_factor=lambda step: 1 / (step + 1), full_batch={"replay_mb_size": 12}),
     "foster": Entry(options={"compress_epochs": 2}, num_phase_epochs=(0, 2)),
     "afc": Entry(model=vit_with_maps, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
-    "dytox": Entry(model=small_dytox, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
+    "dytox": Entry(model=small_dytox, options={"tune_epochs": 2}, num_phase_epochs=(0, 2), full_batch={"repeats": 1}),
 }
 ALL_ROWS = {
     "test_a_run_goes_on_bit_for_bit_from_every_stop": "Avalanche's strategies give no state",
