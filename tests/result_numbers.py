@@ -45,15 +45,20 @@ def read_forms(paths):
                 seeds = forms.setdefault((path.parent.name, row["method"], row.get("losses", "host")), {})
                 run = seeds.setdefault(int(row["seed"]), {"steps": {}, "fh": []})
                 run["steps"][int(row["step"])] = row
-                run["fh"].append(1000 * float(row["fh"]))
+                run["fh"].append(1000 * number_of(row["fh"]))
     return {form: {seed: _measures(run) for seed, run in seeds.items()} for form, seeds in forms.items()}
+
+
+def number_of(text):
+    """An empty field is a number that does not exist."""
+    return float(text or "nan")
 
 
 def _measures(run):
     last = run["steps"][max(run["steps"])]
-    found = {f"step {step + 1}": 100 * float(row["accuracy"]) for step, row in run["steps"].items()}
-    found |= {"average": 100 * float(last["average"]), "last": 100 * float(last["accuracy"]), "fh": sum(run["fh"]) / len(run["fh"])}
-    return found | {"forgetting": 100 * float(last["forgetting"])}
+    found = {f"step {step + 1}": 100 * number_of(row["accuracy"]) for step, row in run["steps"].items()}
+    found |= {"average": 100 * number_of(last["average"]), "last": 100 * number_of(last["accuracy"]), "fh": sum(run["fh"]) / len(run["fh"])}
+    return found | {"forgetting": 100 * number_of(last["forgetting"])}
 
 
 def spread(values):

@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom, how large a file and a function may be."""
+"""The shape of the package: who may import whom."""
 
 import ast
 import subprocess
@@ -16,9 +16,6 @@ IN_LAYERS = [path for path in FILES if path.relative_to(PACKAGE).with_suffix("")
 
 def name_of(path):
     return str(path.relative_to(PACKAGE))
-
-
-each_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 
 
 def imported(path, tree=None):
@@ -74,24 +71,6 @@ def test_every_file_belongs_to_a_layer():
 )
 def test_every_way_to_import_downwards_is_seen(line):
     assert len(list(wrong_imports(PACKAGE / "losses" / "compensation.py", ast.parse(line)))) == 1
-
-
-@each_file
-def test_a_file_has_at_most_300_lines(path):
-    assert len(path.read_text().splitlines()) <= 300
-
-
-def length(function):
-    """Lines of a function without its docstring."""
-    first = function.body[0]
-    documented = ast.get_docstring(function) is not None
-    return function.end_lineno - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if documented else 0)
-
-
-@each_file
-def test_a_function_has_at_most_40_lines(path):
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    assert {f"{function.name}:{function.lineno}": length(function) for function in functions if length(function) > 40} == {}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.relative_to(PACKAGE).parts[0] != "cli"], ids=name_of)

@@ -189,13 +189,13 @@ def rows_drawn_in_the_order_of(rank, monkeypatch):
         add(head, class_ids)
         if head.divergence is not None:  # its outputs are in the order of class ids, whatever the order of the columns
             rows = torch.tensor([0, *(1 + torch.tensor(class_ids).argsort())])
-            head.divergence.linear.weight.data = head.divergence.linear.weight.data[rows]
+            for drawn in head.divergence.linear.parameters():
+                drawn.data = drawn.data[rows]
 
     def grown(head, class_ids):
         class_ids = sorted({int(class_id) for class_id in class_ids}, key=rank.get)
         head._widen(max(head.out_features, max(class_ids) + 1))
-        for class_id in class_ids:
-            grow(head, [class_id])
+        grow(head, class_ids)
 
     with monkeypatch.context() as patch:
         patch.setattr(ClassColumns, "_checked", lambda head, class_ids: sorted(checked(head, class_ids), key=rank.get))

@@ -63,7 +63,8 @@ def test_no_script_names_the_folder_of_results(path):
 
 def test_the_scripts_with_options_are_these():
     """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
-    assert [name_of(path) for path in WITH_OPTIONS] == ["experiments/bench.py", "experiments/unpack_cifar100.py", "tests/mutate.py"]
+    known = ["experiments/bench.py", "experiments/effects.py", "experiments/unpack_cifar100.py", "tests/mutate.py"]
+    assert [name_of(path) for path in WITH_OPTIONS] == known
     others = [path for path in (ROOT / "experiments").glob("*.py") if path not in WITH_OPTIONS]
     assert [path.name for path in others if "one_command" not in path.stem and "from one_command import hfc" not in path.read_text()] == []
 

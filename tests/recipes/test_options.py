@@ -11,7 +11,8 @@ from avalanche_hfc.recipes import METHODS, MODELS
 from avalanche_hfc.recipes.describe import HFC_FORMS
 from avalanche_hfc.recipes.options import CANNOT_RUN, TOTAL_ONLY, WITHOUT_MEMORY
 from avalanche_hfc.recipes.schema import CHOICES
-from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, proxies, replay, ssil
+from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, ssil
+from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
 # arguments that are no option of a recipe's method: what every strategy takes, the memory's budget, and parts that are no plain values

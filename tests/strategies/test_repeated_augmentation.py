@@ -8,7 +8,8 @@ import torch
 from method_runs import build, moved, steps_of, weights
 from strategy_runs import At, benchmark_of, digit_tensors, jitter, train
 
-from avalanche_hfc.strategies import dytox, template
+from avalanche_hfc.strategies import dytox
+from avalanche_hfc.strategies._base import template
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 from avalanche_hfc.strategies.dytox import DyTox, RepeatedPositions
 
