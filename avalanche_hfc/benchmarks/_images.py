@@ -22,6 +22,7 @@ class TensorImages(Dataset):
         self.images = images
         self.targets = targets.tolist()      # a list: Avalanche reads it one by one
         self.sizes = {(images.shape[3], images.shape[2])}      # (width, height), as in PIL
+        self.tensors = (images, torch.from_numpy(targets).long())      # where `PositionDataset` looks up a whole batch
 
     def __len__(self) -> int:
         return len(self.targets)

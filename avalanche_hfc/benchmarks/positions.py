@@ -19,7 +19,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from avalanche_hfc.benchmarks._draws import draws, generators_kept, sample_seeds, seed_generators
+from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
+
+NUMBER_LABELS = (_TensorClassificationDataset, TensorImages)  # they give a label as a python number
 
 
 def collate(batch: list) -> list:
@@ -210,13 +213,20 @@ def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource
     sample = leaf[index]
     _check_sample(leaf, sample, transforms)
     batched = hasattr(leaf, "__getitems__") and not (transforms and isinstance(leaf, Subset)) and _reads_batches(leaf, index, len(sample))
-    if type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(type(column) is Tensor for column in leaf.tensors):
+    if _in_tensors(leaf):
         columns = [_fold(leaf, place, [transform for at, transform in transforms if at == place]) for place in range(len(leaf.tensors))]
         left = {place for place, column in enumerate(columns) if column is None}
-        if len(left) <= 1 and not (left == {1} and type(leaf) is _TensorClassificationDataset):
+        if len(left) <= 1 and not (left == {1} and type(leaf) in NUMBER_LABELS):
             tensors = tuple(leaf.tensors[place] if column is None else column for place, column in enumerate(columns))
             return _TensorSource(tensors, tuple(transform for transform in transforms if transform[0] in left), leaf, transforms)
     return _SampleSource(leaf, transforms, batched)
+
+
+def _in_tensors(leaf: Any) -> bool:
+    """Whether the samples of a leaf are the rows of its `tensors`."""
+    if type(leaf) is TensorImages:
+        return not leaf.as_pil
+    return type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(type(column) is Tensor for column in leaf.tensors)
 
 
 def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
@@ -237,7 +247,7 @@ def _reads_batches(leaf: Any, index: int, width: int) -> bool:
 def _fold(leaf: Any, place: int, transforms: list[Callable]) -> Tensor | None:
     """The column after its transforms, if these are class mappings only; None if they must run sample by sample."""
     column = leaf.tensors[place]
-    as_number = place == 1 and type(leaf) is _TensorClassificationDataset  # that class gives y as a python number
+    as_number = place == 1 and type(leaf) in NUMBER_LABELS
     if not transforms and not as_number:
         return column
     if column.ndim != 1 or column.is_floating_point() or column.is_complex() or column.dtype == torch.bool:

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 from torchvision.transforms import Compose, RandomCrop, RandomHorizontalFlip, ToTensor
+from torchvision.transforms.v2 import ToDtype
 
+from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 
 N, CLASSES = 24, 4
@@ -118,6 +120,17 @@ def mixed_groups():
 
 
 ARRIVAL = {"fixed_class_order": [2, 0, 3, 1], "class_ids_from_zero_from_first_exp": True}
+def tensor_images(*, as_pil=False):
+    random = np.random.RandomState(0)
+    images = TensorImages(torch.from_numpy(random.randint(0, 256, (18, 3, 8, 8), dtype=np.uint8)), np.arange(18) % 6)
+    images.as_pil = as_pil
+    return images
+
+
+def add_noise_to_bytes(image):
+    return image / 255 + torch.rand(()) + random.random()
+
+
 STRUCTURES = {
     "tensors": lambda: steps_of(tensors())[0],
     "tensors, order of arrival as class ids": lambda: steps_of(tensors(), **ARRIVAL)[1],
@@ -162,6 +175,9 @@ STRUCTURES = {
     ),
     "pictures, batches": lambda: steps_of(BatchPictures(), CROPS, ToTensor())[0],
     "pictures, collated batches": lambda: steps_of(CollatedPictures(), CROPS, ToTensor())[0],
+    "images in a tensor": lambda: steps_of(tensor_images(), ToDtype(torch.float32, scale=True), None)[0],
+    "images in a tensor, as PIL": lambda: steps_of(tensor_images(as_pil=True), CROPS, ToTensor())[0],
+    "images in a tensor, random, replay": lambda: replayed(steps_of(tensor_images(), add_noise_to_bytes, None)),
     "incremental tensors": lambda: incremental_of(tensors())[1],
     "incremental pictures, replay": lambda: replayed(incremental_of(Pictures(), {"train": (CROPS, None), "eval": (ToTensor(), None)})),
     "names of positions": lambda: with_positions(steps_of(tensors())[0]),
@@ -310,6 +326,12 @@ def test_tensors_without_transforms_are_not_read_sample_by_sample(monkeypatch):
     leaves = flatten(two_leaves())
     monkeypatch.setattr(TensorDataset, "__getitem__", lambda self, i: pytest.fail("read one by one"))
     assert len(flat.__getitems__([4, 2])[0]) == len(leaves.__getitems__([0, 1])[0]) == 2
+
+
+def test_images_in_a_tensor_are_not_read_sample_by_sample(monkeypatch):
+    flat = flatten(steps_of(tensor_images())[0])
+    monkeypatch.setattr(TensorImages, "__getitem__", lambda self, i: pytest.fail("read one by one"))
+    assert flat.__getitems__([4, 2])[0].shape == (2, 3, 8, 8)
 
 
 def test_a_pickled_view_gives_the_same_batches():  # what a spawned worker receives
