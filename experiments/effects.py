@@ -81,7 +81,7 @@ def table(rows: pd.DataFrame) -> str:
 
 def difference(mean: float, error: float) -> str:
     """(none): below two standard errors."""
-    return f"{mean:+.1f} ± {error:.1f}" + (" (none)" if abs(mean) < 2 * error or mean == 0 else "")
+    return f"{mean:+.2f} ± {error:.2f}" + (" (none)" if abs(mean) < 2 * error or mean == 0 else "")
 
 
 def main() -> int:

@@ -1,10 +1,12 @@
 """docs/fidelity.md: complete, backed by tests that exist, and in agreement with the recipes and with `hfc show`."""
 
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -178,3 +180,14 @@ def test_hfc_show_prints_what_the_page_says(method, name):
     printed = {leaf: rest.split("  ")[0].strip() for leaf, rest in re.findall(r"^(\w+\.\w+) +(\S.*)$", result.stdout, flags=re.MULTILINE)}
     said = values(method, name)
     assert {leaf: printed.get(leaf) for leaf in said} == said
+
+
+def test_the_effects_on_digits_are_those_of_the_committed_rows():
+    script = importlib.util.spec_from_file_location("effects", ROOT / "experiments" / "effects.py")
+    effects = importlib.util.module_from_spec(script)
+    script.loader.exec_module(effects)
+    rows = pd.read_csv(ROOT / "experiments" / "results" / "effects" / "steps.csv")
+    shown = PAGE.read_text().split("<!-- effects -->")[1].split("<!-- /effects -->")[0].strip()
+    assert shown == effects.table(rows).strip()
+    counts = rows.fillna({"value": ""}).groupby(["row", "value", "seed"]).size()
+    assert set(counts) == {5} and all((row, value, seed) in counts for row, value, seeds in effects.VARIANTS for seed in seeds)

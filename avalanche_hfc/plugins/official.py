@@ -69,15 +69,18 @@ class WarmUpCosinePlugin(SupervisedPlugin):
 class OptimizerQuirksPlugin(SupervisedPlugin):
     """The released code makes a new optimizer every epoch, and the group of TSA, token and head is empty in two epochs out of three.
 
-    A rate of 0 stands for the empty group: AdamW then moves nothing, and its moments are dropped before the next epoch anyway.
-    Must stand behind `WarmUpCosinePlugin`. With a single group of parameters only the moments start anew.
+    Gradients that are taken away stand for the empty group: the optimizer then moves nothing, and no schedule is disturbed. With a single
+    group of parameters only the moments start anew.
     """
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         strategy.optimizer.state.clear()
+
+    def before_update(self, strategy: Any, **kwargs: Any) -> None:
         if strategy.clock.train_exp_epochs % 3:
             for group in further_groups(strategy.optimizer):
-                group["lr"] = 0.0
+                for parameter in group["params"]:
+                    parameter.grad = None
 
 
 def further_groups(optimizer: Any) -> list[dict[str, Any]]:

@@ -129,9 +129,3 @@ def known_classes(experience: Any) -> set[int]:
     for name in ("previous_classes", "future_classes"):
         known |= {int(class_id) for class_id in getattr(experience, name, None) or ()}
     return known
-
-
-def num_steps_of(experience: Any) -> int:
-    """How many steps the stream of an experience has; 0 where it does not tell."""
-    stream: Any = getattr(experience, "origin_stream", ())
-    return len(stream) if hasattr(stream, "__len__") else 0

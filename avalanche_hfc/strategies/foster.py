@@ -20,7 +20,7 @@ from avalanche_hfc.losses import (
     knowledge_distillation,
 )
 from avalanche_hfc.models import BoostedHead
-from avalanche_hfc.plugins.steps import StepTable, num_steps_of
+from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.checks import check_numbers, checked_count, checked_fractions, checked_lr
 from avalanche_hfc.strategies._base.groups import FirstGroups
@@ -37,7 +37,8 @@ class FOSTER(ReplayMethod):
     softmax of z (`compress_beta` β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which fall along a
     cosine; `compress_lr` is the first group's, the others keep their ratio to it. That network predicts, and is φ° of the next step. The
     model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
-    `beta` and `compress_beta` are numbers, or sequences with one for each step from the second on; values left over are not used.
+    `beta` and `compress_beta` are numbers, or sequences with one for each step from the second on; the last one
+    serves all steps that follow, such as those learned later.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("beta", "compress_beta", "distillation_weight", "compress_epochs", "compress_lr")
@@ -73,24 +74,14 @@ class FOSTER(ReplayMethod):
     # Boosting
 
     def begin_step(self, **kwargs: Any) -> None:
-        self._check_betas()
         self._weights = {}
         if self.num_old:
             self.model.head.begin_boosting(self._teacher().head)
         super().begin_step(**kwargs)
 
-    def _check_betas(self) -> None:
-        """A value for this step and, where the stream tells how many there are, for those to come."""
-        last = max(StepTable.of(self).current, num_steps_of(self.experience) - 1)
-        for name in ("beta", "compress_beta"):
-            values = getattr(self, name)
-            if isinstance(values, tuple) and len(values) < last:
-                raise ValueError(
-                    f"FOSTER: {name} has {len(values)} values; {last + 1} steps need {last}, one for each from the second on."
-                )
-
     def _of_step(self, values: float | tuple[float, ...]) -> float:
-        return values[StepTable.of(self).current - 1] if isinstance(values, tuple) else values
+        """The value of the step being trained; of steps behind the last value, the last."""
+        return values[min(StepTable.of(self).current, len(values)) - 1] if isinstance(values, tuple) else values
 
     def _teacher(self) -> Any:
         return FrozenTeacher.of(self).model

@@ -43,7 +43,7 @@ class HFCStrategy(IncrementalTemplate):
     the recipe's: a number above 0, or "balanced".
     `drop_last` None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only: the defects of the released
     loop, a new optimizer every epoch, and parameters outside the optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, …
-    of a step alone. It acts after the plugins given, and so after a schedule among them.
+    of a step alone.
     Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
     `reset_optimizer` as in `IncrementalTemplate`. The other arguments are those of Avalanche's `SupervisedTemplate`.
     """

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from method_runs import build, steps_of
-from strategy_runs import At, benchmark_of
+from strategy_runs import At
 
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.recipes import recipe
@@ -87,20 +87,8 @@ def test_a_run_takes_the_value_of_its_step_in_both_phases():
     assert (strategy.beta, strategy.compress_beta) == ((0.9, 0.5), (0.8, 0.3, 0.1))
 
 
-@pytest.mark.parametrize("options", [dict(beta=[0.9]), dict(compress_beta=(0.9,))])
-def test_too_few_values_are_an_error_before_the_first_batch(options):
-    batches = []
-    strategy = build("foster", plugins=[At("before_forward", lambda s: batches.append(1))], **options)
-    with pytest.raises(ValueError, match=f"FOSTER: {next(iter(options))} has 1 values; 3 steps need 2, one for each from the second on"):
-        strategy.train(benchmark_of().train_stream[0])
-    assert not batches
-
-
-def test_a_stream_that_does_not_tell_its_length_is_checked_step_by_step(monkeypatch):
-    monkeypatch.setattr("avalanche_hfc.strategies.foster.num_steps_of", lambda experience: 0)
-    strategy = steps_of(build("foster", train_epochs=1, compress_epochs=1, beta=[0.9]), 2)
-    batches = []
-    strategy.plugins.append(At("before_forward", lambda s: batches.append(1)))
-    with pytest.raises(ValueError, match="beta has 1 values; 3 steps need 2"):
-        strategy.train(benchmark_of().train_stream[2])
-    assert not batches and StepTable.of(strategy).current == 1
+def test_the_last_value_serves_the_steps_that_follow():
+    used = []
+    look = At("after_phase_epoch", lambda s: used.append((StepTable.of(s).current, sorted(s._weights))))
+    steps_of(build("foster", train_epochs=1, compress_epochs=1, beta=[0.9], compress_beta=0.8, plugins=[look]), 3)
+    assert used == [(1, [0.8, 0.9]), (2, [0.8, 0.9])]

@@ -4,8 +4,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from strategy_runs import At, hfc, mlp
+from avalanche.training.plugins import LRSchedulerPlugin
+from strategy_runs import At, benchmark_of, hfc, mlp, train
 from torch.optim import AdamW
+from torch.optim.lr_scheduler import StepLR
 
 from avalanche_hfc.engine.build import build, build_model, build_strategy
 from avalanche_hfc.plugins.official import OptimizerQuirksPlugin
@@ -51,14 +53,32 @@ def test_the_recipe_of_the_paper_can_switch_them_on_and_they_act_behind_the_sche
     strategy = build_strategy(own, build_model(own, device="meta"))
     kinds = [type(plugin).__name__ for plugin in strategy.plugins]
     assert kinds.index("SchedulePlugin") < kinds.index("OptimizerQuirksPlugin")
-    strategy.train_epochs, rates = 30, []
-    for strategy.clock.train_exp_epochs in range(6):
-        for plugin in strategy.plugins:
-            if type(plugin).__name__ in ("SchedulePlugin", "OptimizerQuirksPlugin"):
-                plugin.before_training_epoch(strategy)
-        rates.append([group["lr"] for group in strategy.optimizer.param_groups])
-    assert [[bool(rate) for rate in groups] for groups in rates] == [[True, epoch % 3 == 0] for epoch in range(6)]
-    assert rates[3][1] == 5 * rates[3][0]
+    assert [trained(strategy, epoch) for epoch in range(6)] == [[True, epoch % 3 == 0] for epoch in range(6)]
+
+
+def trained(strategy, epoch):
+    """Which groups have a gradient left for the update of an epoch."""
+    strategy.clock.train_exp_epochs = epoch
+    for group in strategy.optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    for plugin in strategy.plugins:
+        if isinstance(plugin, OptimizerQuirksPlugin):
+            plugin.before_update(strategy)
+    return [all(parameter.grad is not None for parameter in group["params"]) for group in strategy.optimizer.param_groups]
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_the_rates_are_left_alone(scheduled):
+    model, met = mlp(), []
+    optimizer = AdamW([{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.02}], lr=0.01)
+    schedule = [LRSchedulerPlugin(StepLR(optimizer, step_size=1, gamma=0.5))] if scheduled else []
+    look = At("after_update", lambda s: met.append([group["lr"] for group in s.optimizer.param_groups]))
+    strategy = hfc(model, recipe="official", optimizer_quirks=True, optimizer=optimizer, plugins=[*schedule, look], train_epochs=4)
+    train(strategy, benchmark_of().train_stream[:1])
+    per_epoch = len(met) // 4
+    expected = [[0.01 * 0.5**epoch * scheduled or 0.01, 0.02 * 0.5**epoch * scheduled or 0.02] for epoch in range(4)]
+    assert met[::per_epoch] == [pytest.approx(rates) for rates in expected]
 
 
 def test_they_are_refused_where_they_cannot_act():
@@ -78,9 +98,5 @@ def test_they_are_refused_where_they_cannot_act():
 def test_norms_and_biases_in_groups_of_their_own_belong_to_their_part():
     given = {"head_lr_factor": "5", "decay_all": "false", "method.optimizer_quirks": "true"}
     strategy = build(override(recipe("digits-b0-t5-hfc-official@demo"), given), 0).strategy
-    strategy.clock.train_exp_epochs = 1
-    for plugin in strategy.plugins:
-        if type(plugin).__name__ in ("SchedulePlugin", "OptimizerQuirksPlugin"):
-            plugin.before_training_epoch(strategy)
-    rates = [(group["scale"], group["lr"] > 0) for group in strategy.optimizer.param_groups]
-    assert rates == [(1, True), (1, True), (5, False), (5, False)]
+    scales = [group["scale"] for group in strategy.optimizer.param_groups]
+    assert list(zip(scales, trained(strategy, 1), strict=True)) == [(1, True), (1, True), (5, False), (5, False)]

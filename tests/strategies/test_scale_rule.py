@@ -5,9 +5,11 @@ import io
 
 import pytest
 import torch
+from avalanche.training.plugins import LRSchedulerPlugin
 from method_runs import build, moved, steps_of, weights
-from strategy_runs import At, benchmark_of, jitter, train
+from strategy_runs import At, benchmark_of, jitter, train, vit
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim.lr_scheduler import OneCycleLR
 
 from avalanche_hfc.benchmarks import split_digits
 from avalanche_hfc.engine.build import build as build_recipe
@@ -224,3 +226,13 @@ def test_an_optimizer_without_a_rate_has_the_rule_at_its_full_rate():
     strategy.plugins.insert(0, marks[0])
     steps_of(strategy, 2)
     assert set(rates) == {0.1} and moved(marks[1], weights(strategy)) == {"head.old_proxies", "head.new_proxies"}
+
+
+def test_a_schedule_that_starts_low_does_not_raise_the_rate_of_the_scale():
+    rates = []
+    model = vit()
+    optimizer = AdamW(model.parameters(), lr=1e-3)
+    plugin = LRSchedulerPlugin(OneCycleLR(optimizer, max_lr=1e-3, total_steps=40), step_granularity="iteration", reset_scheduler=False)
+    look = At("after_update", lambda s: rates.append(s.scale_rule.optimizer.param_groups[0]["lr"]))
+    steps_of(build("podnet", model=model, optimizer=lambda _: optimizer, plugins=[plugin, look]), 1)
+    assert rates and max(rates) == pytest.approx(0.1)

@@ -23,10 +23,13 @@ class FirstGroups:
         return rate_of(self._options(optimizer, group_number(optimizer, parameters)))
 
     def course(self, optimizer: Optimizer, parameter: nn.Parameter) -> float:
-        """What schedules have made of this parameter's rate: the rate now as a part of that at construction."""
+        """What schedules have made of this parameter's rate: the rate now as a part of that at construction, at most 1.
+
+        A rate that rises above the first one comes from a schedule that started low: the first one was not its full rate.
+        """
         number = group_number(optimizer, [parameter])
         first, now = rate_of(self._options(optimizer, number)), current_rate(optimizer.param_groups[number])
-        return now / first if first else float(now > 0)
+        return min(now / first, 1.0) if first else float(now > 0)
 
     def mirrored(self, strategy: Any, module: nn.Module, lr: Callable[[float], float], **overrides: Any) -> list[dict[str, Any]]:
         """Groups for the parameters of `module` that train, each with the options of the model's parameter of the same name.
