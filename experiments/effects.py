@@ -39,7 +39,7 @@ VARIANTS = [
     Variant("dytox", "method.repeats=3"),
     Variant("icarl", "method.divisor=all"),
     Variant("hfc", "method.drop_last=true"),
-    Variant("foster", "method.beta=0.96"),
+    Variant("foster", "method.beta=0.96, method.compress_beta=0.97"),  # the published pair
     *(Variant(row, f"method.losses={losses}") for row in ("icarl", "bic", "dytox", "foster") for losses in ("gfc", "grd")),
     *(Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")),  # no weights of classes
 ]

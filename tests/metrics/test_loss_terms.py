@@ -50,3 +50,4 @@ def test_a_strategy_without_terms_has_its_total_and_sums_keep_many_small_numbers
     for _ in range(3):
         metric.after_training_iteration(strategy)
     assert metric.result() == {"total": pytest.approx((1 + 3e-8) / 4, rel=1e-10)}
+    assert not metric._sums["total"].requires_grad  # no graph is kept alive
