@@ -58,7 +58,7 @@ def tables(text):
 @cache
 def sections():
     """Method -> its two tables: details, and values of recipes."""
-    text = re.sub(r"<!--.*?-->", "", PAGE.read_text(), flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", PAGE.read_text().split("\n## Effects on digits\n")[0], flags=re.DOTALL)
     parts = re.split(r"^## `([\w-]+)`$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], map(tables, parts[2::2]), strict=True))
 
