@@ -1,10 +1,10 @@
 """The learning rate, weight decay and number of epochs of a step, as functions of step and epoch: nothing to save, nothing to reset."""
 
-import math
 from typing import Any
 
 from avalanche.training.plugins import SupervisedPlugin
 
+from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes import TrainRecipe
 
 
@@ -39,12 +39,10 @@ def lr_of(train: TrainRecipe, epoch: int, num_epochs: int) -> float:
     """The rate of an epoch, counted from 0, of a step of `num_epochs`."""
     epoch = max(epoch - train.schedule_delay, 0)
     if epoch < train.warm_up_epochs:
-        if train.warm_up_lr is None:
-            return train.lr * (epoch + 1) / (train.warm_up_epochs + 1)
-        return train.warm_up_lr + (train.lr - train.warm_up_lr) * epoch / train.warm_up_epochs
+        return warm_up(train.lr, epoch, train.warm_up_epochs, train.warm_up_lr)
     if train.schedule == "cosine":
         assert train.lowest_lr is not None
-        return train.lowest_lr + (train.lr - train.lowest_lr) * (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+        return cosine(train.lr, train.lowest_lr, epoch, num_epochs)
     if train.schedule == "drops":
         assert train.drop_factor is not None
         return train.lr * train.drop_factor ** sum(epoch >= round(fraction * num_epochs) for fraction in train.drops_at)

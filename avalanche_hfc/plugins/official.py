@@ -1,6 +1,5 @@
 """What the released code does to a training run: its loss, its learning rates, its optimizer's quirks."""
 
-import math
 from typing import Any
 
 from avalanche.training.plugins import SupervisedPlugin
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins.hosts import Host
+from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
@@ -57,8 +57,8 @@ class WarmUpCosinePlugin(SupervisedPlugin):
 
     def rate(self, epoch: int, num_epochs: int) -> float:
         if epoch < self.warm_up:
-            return self.lr * (epoch + 1) / (self.warm_up + 1)
-        return self.lowest_lr + (self.lr - self.lowest_lr) * (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+            return warm_up(self.lr, epoch, self.warm_up)
+        return cosine(self.lr, self.lowest_lr, epoch, num_epochs)
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         rate = self.rate(strategy.clock.train_exp_epochs, strategy.train_epochs)

@@ -1,7 +1,6 @@
 """The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own optimizer, own loss."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_
 from torch.optim import Optimizer
 
+from avalanche_hfc.plugins.rates import cosine
 from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
 
@@ -183,7 +183,7 @@ def sum_of(terms: Mapping[str, Tensor]) -> Tensor:
 
 
 def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
-    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * epoch / num_epochs)) / 2
+    return 1.0 if schedule == "constant" else cosine(1.0, 0.0, epoch, num_epochs)
 
 
 def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], **overrides: Any) -> Optimizer:
