@@ -72,7 +72,7 @@ def read_source(recipe: Recipe, data_root: Root = None) -> Source:
     try:
         source = lookup(DATA_SETS, data.dataset, "data set").read(root)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} {how_to(recipe)}") from error
+        raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
     selected = first_of_each_class(source, data.train_per_class, data.test_per_class)
     if data.transforms != "plain":
         for part in (selected.train, selected.test):
@@ -98,7 +98,10 @@ def eval_transform(recipe: Recipe) -> Callable[[Any], Any]:
     return build_transforms(data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics)[1]
 
 
-def how_to(recipe: Recipe) -> str:
+def how_to(recipe: Recipe, root: Root) -> str:
+    """What else may be given, where a folder was looked into."""
+    if root is not None and Path(root).suffix == ".npz":
+        return ""
     if recipe.data.dataset == "cifar100":
         return "Or name an npz file with x_train, y_train, x_test, y_test."
     return f"Name the folder that holds the data of {recipe.name}."
