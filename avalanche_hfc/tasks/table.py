@@ -3,6 +3,8 @@
 import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +90,26 @@ def train(
 
     run_recipe(run.recipe, run.seed, run.folder, device=device, data_root=data_root, num_workers=num_workers, progress=progress)
     return RunFolder(run.folder).read("steps")[-1]
+
+
+def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
+    """Move the folders of these runs out of `out`, into `out.old-1` or the next number that is free; None where there are none.
+
+    Nothing else in `out` is touched. A run that a process is training is a ValueError, and nothing is moved.
+    """
+    there = [run.folder for run in runs if RunFolder(run.folder).note() is not None]
+    if not there:
+        return None
+    target = next(path for number in count(1) if not (path := out.with_name(f"{out.name}.old-{number}")).exists())
+    with ExitStack() as locks:
+        for folder in there:
+            locks.enter_context(RunFolder(folder).owned())
+        for folder in there:
+            moved = target / folder.relative_to(out)
+            moved.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(folder, moved)
+            (moved / "lock").unlink(missing_ok=True)
+    return target
 
 
 def check_writable(folder: Path) -> None:
