@@ -8,7 +8,6 @@ Runs are kept in OUT/runs and resumed; the rows go to OUT/steps.csv, the differe
 import argparse
 import sys
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from tqdm import tqdm
 
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.report.methods import NONE, no_difference
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun, train
 
@@ -81,7 +81,7 @@ def table(rows: pd.DataFrame) -> str:
 
 def difference(mean: float, error: float) -> str:
     """(none): below two standard errors."""
-    return f"{mean:+.2f} ± {error:.2f}" + (" (none)" if abs(mean) < 2 * error or mean == 0 else "")
+    return f"{mean:+.2f} ± {error:.2f}" + (f" {NONE}" if no_difference(mean, error) else "")
 
 
 def main() -> int:
@@ -94,7 +94,7 @@ def main() -> int:
     from avalanche_hfc.tasks.pool import outcomes
 
     missing = [run for own in runs.values() for run in own]
-    with closing(outcomes(partial(train), missing, jobs=arguments.jobs)) as results:
+    with closing(outcomes(train, missing, jobs=arguments.jobs)) as results:
         for _, _, error in tqdm(results, total=len(missing), unit="run"):
             if error is not None:
                 sys.exit(error)
