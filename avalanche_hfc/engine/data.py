@@ -55,8 +55,11 @@ def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> Any:
     """
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
     source = read_source(recipe, data_root)
-    added = []
-    for folder in learned_folders(recipe):
+    added, folders = [], learned_folders(recipe)
+    if folders and recipe.data.transforms != "plain":  # images in files join them, which are PIL images
+        for part in (source.train, source.test):
+            fit_to_augmentation(part, recipe.data.transforms, recipe.data.image_size)
+    for folder in folders:
         arriving = read_folder(folder)
         refuse_known_classes(folder, arriving.class_names, source.class_names)
         added.append(len(arriving.class_names))
@@ -73,11 +76,7 @@ def read_source(recipe: Recipe, data_root: Root = None) -> Source:
         source = lookup(DATA_SETS, data.dataset, "data set").read(root)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
-    selected = first_of_each_class(source, data.train_per_class, data.test_per_class)
-    if data.transforms != "plain":
-        for part in (selected.train, selected.test):
-            fit_to_augmentation(part, data.transforms, data.image_size)
-    return selected
+    return first_of_each_class(source, data.train_per_class, data.test_per_class)
 
 
 def data_root_of(recipe: Recipe, given: Root) -> Root:

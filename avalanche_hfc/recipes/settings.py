@@ -114,8 +114,6 @@ def train(spec: Spec) -> Iterator[Layer]:
         key = "dytox" if spec.backbone == "vit-tiny" else spec.parts.method
         for source, own in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **own)
-        if (key, spec.dataset, spec.base_fraction, spec.num_steps) == ("foster", "cifar100", 0.5, 50):
-            yield "published: FOSTER", values("train", batch_size=64)
 
 
 def memory(spec: Spec) -> Iterator[Layer]:
