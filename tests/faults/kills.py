@@ -43,12 +43,21 @@ def unbroken(folder, method):
     return time.monotonic() - clock
 
 
+def has_rows(path):
+    return path.exists() and path.read_text().count("\n") > 1
+
+
 def killed_and_resumed(folder, method, *, kills, seconds, seed):
-    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each kill comes within a third of it."""
+    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each kill comes within a third of it.
+
+    The first one waits until an epoch is on the disk: there is something to resume.
+    """
     draw, landed = random.Random(seed), 0
-    for _ in range(kills):
+    for number in range(kills):
         process = start(folder, method)
         process.join(draw.uniform(0.02, 0.33) * seconds)
+        while number == 0 and process.exitcode is None and not has_rows(Path(folder) / "train.csv"):
+            process.join(0.002)
         if process.exitcode is None:
             process.kill()
             landed += 1
