@@ -26,6 +26,7 @@ test: lint types pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(READY)
 	$(BIN)/mypy

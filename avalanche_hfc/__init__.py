@@ -1,6 +1,7 @@
 """HFC (Heterogeneous Forgetting Compensation, ICCV 2023) as a native Avalanche strategy.
 
-Public names load when first used, so that importing the package, and `hfc --help`, need neither torch nor Avalanche.
+Public names load when first used, so that importing the package, and `hfc --help`, need neither
+torch nor Avalanche.
 """
 
 from importlib import import_module
@@ -45,7 +46,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"avalanche_hfc.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'avalanche_hfc' has no attribute {name!r}. Public names: {', '.join(__all__)}")
+    raise AttributeError(
+        f"module 'avalanche_hfc' has no attribute {name!r}. Public names: {', '.join(__all__)}"
+    )
 
 
 def __dir__() -> list[str]:

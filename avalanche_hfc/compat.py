@@ -1,9 +1,10 @@
 """Opt-in repairs of built-ins that avalanche-lib 0.6.0 ships broken (beside torch 2.14, dill 0.4).
 
-One small class per defect. Each takes the arguments of the class it repairs, is a subclass of it and keeps its attributes and
-callbacks, so a plugin that works in the original works here. Importing this module changes nothing in Avalanche or torch.
-The caller's `plugins` list is never changed. Paths below are relative to the `avalanche` package; `C` columns, a column is a class id.
-All but `RepairedER_ACE` need the batches of `nc_benchmark`: (x, y, task label).
+One small class per defect. Each takes the arguments of the class it repairs, is a subclass of it
+and keeps its attributes and callbacks, so a plugin that works in the original works here. Importing
+this module changes nothing in Avalanche or torch. The caller's `plugins` list is never changed.
+Paths below are relative to the `avalanche` package; `C` columns, a column is a class id. All but
+`RepairedER_ACE` need the batches of `nc_benchmark`: (x, y, task label).
 """
 
 import sys
@@ -38,11 +39,17 @@ __all__ = [
     "checkpoint_repair",
 ]
 
-MASKED_LOGIT = -1000  # `IncrementalClassifier.mask_value`: the logit of a column that was never trained
+MASKED_LOGIT = (
+    -1000
+)  # `IncrementalClassifier.mask_value`: the logit of a column that was never trained
 
 
-def exchange(plugins: list, shipped: type[SupervisedPlugin], repaired: type[SupervisedPlugin]) -> SupervisedPlugin:
-    """Put `repaired`, with the same attributes, in the place of the strategy's own plugin: the last one of exactly type `shipped`."""
+def exchange(
+    plugins: list, shipped: type[SupervisedPlugin], repaired: type[SupervisedPlugin]
+) -> SupervisedPlugin:
+    """Put `repaired`, with the same attributes, in the place of the strategy's own plugin: the last
+    one of exactly type `shipped`.
+    """
     index = max(i for i, plugin in enumerate(plugins) if type(plugin) is shipped)
     replacement = repaired()
     vars(replacement).update(vars(plugins[index]))
@@ -53,23 +60,28 @@ def exchange(plugins: list, shipped: type[SupervisedPlugin], repaired: type[Supe
 class RepairedICaRLLossPlugin(ICaRLLossPlugin):
     """Takes a fresh frozen teacher after every step.
 
-    Shipped (`training/losses.py:57-61`): the copy made after the first step is the teacher for ever and `load_state_dict` into it raises
-    once the head has grown. It also stays in train mode, so its BatchNorm statistics drift and its dropout stays on.
+    Shipped (`training/losses.py:57-61`): the copy made after the first step is the teacher for
+        ever and `load_state_dict` into it raises once the head has grown. It also stays in train
+        mode, so its BatchNorm statistics drift and its dropout stays on.
     """
 
     def after_training_exp(self, strategy, **kwargs):
         self.old_model = None  # the parent copies when there is none
         super().after_training_exp(strategy, **kwargs)
         teacher: Any = self.old_model
-        teacher.eval_classifier = teacher.train_classifier  # in eval mode it would answer with distances to class means
+        teacher.eval_classifier = (
+            teacher.train_classifier
+        )  # in eval mode it would answer with distances to class means
         teacher.eval().requires_grad_(False)
 
 
 class RepairedICaRL(ICaRL):
-    """ICaRL with a head that may grow. See `RepairedICaRLLossPlugin`; it is both `_criterion` and a plugin, as in the original.
+    """ICaRL with a head that may grow. See `RepairedICaRLLossPlugin`; it is both `_criterion` and a
+    plugin, as in the original.
 
-    Not repaired: the memory holds ceil(memory_size / classes) exemplars of each class (`training/supervised/icarl.py:239`), which can
-    be more than `memory_size` in total; pass a multiple of the number of classes where that matters.
+    Not repaired: the memory holds ceil(memory_size / classes) exemplars of each class
+    (`training/supervised/icarl.py:239`), which can be more than `memory_size` in total; pass a
+    multiple of the number of classes where that matters.
     """
 
     def __init__(self, *, plugins=None, **icarl_kwargs):
@@ -78,14 +90,22 @@ class RepairedICaRL(ICaRL):
 
 
 def collate_ragged_logits(samples: list) -> list[Tensor]:
-    """Batch of (x, y, task label, logits), where rows of logits have the width of their time: padded with NaN to the widest."""
+    """Batch of (x, y, task label, logits), where rows of logits have the width of their time:
+    padded with NaN to the widest.
+    """
     *columns, logits = zip(*samples, strict=True)
-    padded = torch.nn.utils.rnn.pad_sequence(list(logits), batch_first=True, padding_value=float("nan"))
+    padded = torch.nn.utils.rnn.pad_sequence(
+        list(logits), batch_first=True, padding_value=float("nan")
+    )
     return [*(default_collate(list(column)) for column in columns), padded]
 
 
-def known_logits(stored: Float[Tensor, "b old"], current: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
-    """`stored`, padded to C columns; where it knows nothing (absent, NaN, masked) the current logit, detached: no loss, no gradient."""
+def known_logits(
+    stored: Float[Tensor, "b old"], current: Float[Tensor, "b C"]
+) -> Float[Tensor, "b C"]:
+    """`stored`, padded to C columns; where it knows nothing (absent, NaN, masked) the current
+    logit, detached: no loss, no gradient.
+    """
     stored = F.pad(stored, (0, current.shape[1] - stored.shape[1]), value=float("nan"))
     unknown = stored.isnan() | (stored == MASKED_LOGIT)
     return torch.where(unknown, current.detach(), stored)
@@ -94,9 +114,10 @@ def known_logits(stored: Float[Tensor, "b old"], current: Float[Tensor, "b C"]) 
 class RepairedDER(DER):
     """DER and DER++ with a head that may grow.
 
-    Shipped (`training/supervised/der.py:307`): the logits kept with an exemplar have the width of their time. They cannot be stacked
-    with later ones nor subtracted from wider ones, and a masked -1000 meets a trained column in the squared error.
-    The mean of the squared error still runs over all C columns.
+    Shipped (`training/supervised/der.py:307`): the logits kept with an exemplar have the width
+        of their time. They cannot be stacked with later ones nor subtracted from wider ones, and a
+        masked -1000 meets a trained column in the squared error. The mean of the squared error
+        still runs over all C columns.
     """
 
     replay_loader: Iterator | None
@@ -118,7 +139,9 @@ class RepairedDER(DER):
 
     def _after_forward(self, **kwargs):
         if self.replay_loader is not None:
-            self.batch_logits = known_logits(self.batch_logits, self.mb_output[: self.batch_size_mem])
+            self.batch_logits = known_logits(
+                self.batch_logits, self.mb_output[: self.batch_size_mem]
+            )
         super()._after_forward(**kwargs)
 
 
@@ -128,25 +151,34 @@ def multi_step_lr(optimizer, *, verbose=False, **options):
 
 
 class RepairedBiCPlugin(BiCPlugin):
-    """BiC's plugin: runs on current torch, distils over classes, gives back the model's mode and the experience's data.
+    """BiC's plugin: runs on current torch, distils over classes, gives back the model's mode and
+    the experience's data.
 
-    Shipped (`training/plugins/bic.py`), by line: 383 passes `verbose` to a torch scheduler that no longer takes it; 292 takes the
-    teacher's softmax over the batch (`dim=0`) and ignores `T`; 360 leaves the model in eval mode; 173 replaces `experience.dataset`
-    by what the validation split leaves. The experience still needs a writable `dataset`: use `nc_benchmark`.
+    Shipped (`training/plugins/bic.py`), by line: 383 passes `verbose` to a torch scheduler that no
+    longer takes it; 292 takes the teacher's softmax over the batch (`dim=0`) and ignores `T`; 360
+    leaves the model in eval mode; 173 replaces `experience.dataset` by what the validation split
+    leaves. The experience still needs a writable `dataset`: use `nc_benchmark`.
     """
 
     def before_train_dataset_adaptation(self, strategy, **kwargs):
         strategy.experience = copy(strategy.experience)  # the caller's experience keeps its data
         super().before_train_dataset_adaptation(strategy, **kwargs)
 
-    def cross_entropy(self, new_outputs: Float[Tensor, "b old"], old_outputs: Float[Tensor, "b old"]) -> Float[Tensor, ""]:
-        """-mean over samples of Σ_c softmax(old / T)_c · log softmax(new / T)_c. No factor T², as in the original."""
+    def cross_entropy(
+        self, new_outputs: Float[Tensor, "b old"], old_outputs: Float[Tensor, "b old"]
+    ) -> Float[Tensor, ""]:
+        """-mean over samples of Σ_c softmax(old / T)_c · log softmax(new / T)_c. No factor T², as
+        in the original.
+        """
         return F.cross_entropy(new_outputs / self.T, (old_outputs / self.T).softmax(1))
 
     def bias_correction_step(self, strategy, persistent_workers=False, num_workers=0):
         modes = [(module, module.training) for module in strategy.model.modules()]
         shipped = BiCPlugin.bias_correction_step
-        names = {**shipped.__globals__, "MultiStepLR": multi_step_lr}  # names of its own: nothing is patched, not even for a moment
+        names = {
+            **shipped.__globals__,
+            "MultiStepLR": multi_step_lr,
+        }  # names of its own: nothing is patched, not even for a moment
         FunctionType(shipped.__code__, names)(self, strategy, persistent_workers, num_workers)
         for module, training in modes:
             module.train(training)  # parents come first, so every module ends as it was
@@ -163,15 +195,22 @@ class RepairedBiC(BiC):
 class RepairedACECriterion(ACECriterion):
     """½ CE(memory rows, all columns) + ½ CE(new rows, columns of the classes among them).
 
-    Shipped (`training/regularization.py:26`): softmax, then log, then times a one-hot target: 0 · log 0 = NaN once two logits
-    of the batch's classes differ by about 104.
+    Shipped (`training/regularization.py:26`): softmax, then log, then times a one-hot target: 0
+        · log 0 = NaN once two logits of the batch's classes differ by about 104.
     """
 
     def __call__(
-        self, out_in: Float[Tensor, "b C"], target_in: Int[Tensor, "b"], out_buffer: Float[Tensor, "m C"], target_buffer: Int[Tensor, "m"]
+        self,
+        out_in: Float[Tensor, "b C"],
+        target_in: Int[Tensor, "b"],
+        out_buffer: Float[Tensor, "m C"],
+        target_buffer: Int[Tensor, "m"],
     ) -> Float[Tensor, ""]:
         classes, columns = target_in.unique(return_inverse=True)
-        return (F.cross_entropy(out_buffer, target_buffer) + F.cross_entropy(out_in[:, classes], columns)) / 2
+        return (
+            F.cross_entropy(out_buffer, target_buffer)
+            + F.cross_entropy(out_in[:, classes], columns)
+        ) / 2
 
 
 class RepairedER_ACE(ER_ACE):
@@ -185,8 +224,8 @@ class RepairedER_ACE(ER_ACE):
 class RepairedLwFPlugin(LwFPlugin):
     """LwF's plugin with its teacher in eval mode.
 
-    Shipped (`training/regularization.py:152`): the teacher is a copy in train mode, so each forward moves its BatchNorm statistics
-    and its dropout stays on.
+    Shipped (`training/regularization.py:152`): the teacher is a copy in train mode, so each
+        forward moves its BatchNorm statistics and its dropout stays on.
     """
 
     def after_training_exp(self, strategy, **kwargs):
@@ -204,16 +243,20 @@ class RepairedLwF(LwF):
 
 @contextmanager
 def checkpoint_repair() -> Iterator[None]:
-    """Around `avalanche.checkpointing.save_checkpoint`: lets dill find the optimizer's class by name. Loading needs nothing.
+    """Around `avalanche.checkpointing.save_checkpoint`: lets dill find the optimizer's class by
+    name. Loading needs nothing.
 
-    torch deletes the attributes `torch.optim.sgd`, `.adam`, …; dill looks a class up through its module, misses it, pickles
-    the class by value and fails: `PicklingError: Can't pickle sentinel …` (`checkpointing/checkpoint.py`, `save_checkpoint`).
-    The attributes are there inside the block only.
+    torch deletes the attributes `torch.optim.sgd`, `.adam`, …; dill looks a class up through its
+    module, misses it, pickles the class by value and fails: `PicklingError: Can't pickle sentinel
+    …` (`checkpointing/checkpoint.py`, `save_checkpoint`). The attributes are there inside the block
+    only.
     """
     missing = {
         name.removeprefix("torch.optim."): module
         for name, module in sys.modules.items()
-        if name.startswith("torch.optim.") and name.count(".") == 2 and not hasattr(torch.optim, name.removeprefix("torch.optim."))
+        if name.startswith("torch.optim.")
+        and name.count(".") == 2
+        and not hasattr(torch.optim, name.removeprefix("torch.optim."))
     }
     for name, module in missing.items():
         setattr(torch.optim, name, module)

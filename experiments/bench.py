@@ -2,7 +2,8 @@
 
     python experiments/bench.py [--out experiments/results/bench.csv]
 
-CPU time of one thread, medians over repeats, the compared works in turns. A missed target stays in the table, with its cause.
+CPU time of one thread, medians over repeats, the compared works in turns. A missed target stays in
+the table, with its cause.
 """
 
 import argparse
@@ -19,9 +20,24 @@ from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.store.rows import RowFile
 
-COLUMNS = ("row", "compared_with", "ours", "reference", "unit", "ratio", "target", "met", "cause", "machine")
-CAUSES = {  # of rows that miss their target: (beginning of the row, what it is compared with) -> cause
-    ("both losses", "loops over classes and steps"): "the loop is a lean one: it passes over absent classes and shares the softmax",
+COLUMNS = (
+    "row",
+    "compared_with",
+    "ours",
+    "reference",
+    "unit",
+    "ratio",
+    "target",
+    "met",
+    "cause",
+    "machine",
+)
+# of rows that miss their target: (beginning of the row, what it is compared with) -> cause
+CAUSES = {
+    (
+        "both losses",
+        "loops over classes and steps",
+    ): "the loop is a lean one: it passes over absent classes and shares the softmax",
     (
         "TSA block",
         "unfolded block (three projections, SDPA)",
@@ -33,19 +49,27 @@ CAUSES = {  # of rows that miss their target: (beginning of the row, what it is 
     (
         "training step of podnet-cscct",
         "fine-tuning and a teacher's forward",
-    ): "the terms on features and maps themselves: several passes over four maps, a tenth of a step of this small network",
+    ): "the terms on features and maps themselves: several passes over four maps, a tenth of a "
+    "step of this small network",
 }
 
 
 def fresh(path: Path) -> Path:
-    """Rows of a run that is going on stand beside the last finished table until they are complete."""
+    """Rows of a run that is going on stand beside the last finished table until they are
+    complete.
+    """
     path.unlink(missing_ok=True)
     return path
 
 
 def cause_of(row) -> str:
     return next(
-        (cause for (start, other), cause in CAUSES.items() if row.name.startswith(start) and row.compared_with == other), "not examined"
+        (
+            cause
+            for (start, other), cause in CAUSES.items()
+            if row.name.startswith(start) and row.compared_with == other
+        ),
+        "not examined",
     )
 
 
@@ -62,8 +86,16 @@ def all_rows() -> Iterator:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("bench.csv"), metavar="FILE", help="where the rows go (default bench.csv)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("bench.csv"),
+        metavar="FILE",
+        help="where the rows go (default bench.csv)",
+    )
     results = parser.parse_args().out
     quiet_host()
     torch.set_num_threads(1)
@@ -72,7 +104,8 @@ def main() -> None:
     for row in all_rows():
         cause = "" if row.met else cause_of(row)
         print(
-            f"{row.name:<55}{row.ratio:>8.2f}  target {row.target:<12}{'met' if row.met else 'MISSED':<7}against {row.compared_with}",
+            f"{row.name:<55}{row.ratio:>8.2f}  target "
+            f"{row.target:<12}{'met' if row.met else 'MISSED':<7}against {row.compared_with}",
             flush=True,
         )
         numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")

@@ -1,8 +1,10 @@
-"""What single details of training do on split digits: a method as it is beside the same with one value changed, seed by seed.
+"""What single details of training do on split digits: a method as it is beside the same with one
+value changed, seed by seed.
 
     python experiments/effects.py --out effects
 
-Runs are kept in OUT/runs and resumed; the rows go to OUT/steps.csv, the differences to OUT/effects.md.
+Runs are kept in OUT/runs and resumed; the rows go to OUT/steps.csv, the differences to
+OUT/effects.md.
 """
 
 import argparse
@@ -30,9 +32,15 @@ class Variant(NamedTuple):
 
 
 VARIANTS = [
-    *(Variant(row, "method.reset_optimizer=false") for row in ("hfc", "herding-replay", "baseline", "icarl", "bic", "podnet", "foster")),
+    *(
+        Variant(row, "method.reset_optimizer=false")
+        for row in ("hfc", "herding-replay", "baseline", "icarl", "bic", "podnet", "foster")
+    ),
     Variant("ssil", "method.reset_optimizer=true"),
-    *(Variant(row, "method.scale_lr=0.001", range(5, 10)) for row in ("podnet", "podnet+hfc", "afc")),  # η stays near 1, as under AdamW
+    *(
+        Variant(row, "method.scale_lr=0.001", range(5, 10))
+        for row in ("podnet", "podnet+hfc", "afc")
+    ),  # η stays near 1, as under AdamW
     *(Variant(row, "method.rule=icarl-code") for row in ("icarl", "podnet", "afc")),
     Variant("bic", "method.rule=greedy"),
     Variant("dytox", "method.rule=greedy"),
@@ -40,8 +48,14 @@ VARIANTS = [
     Variant("icarl", "method.divisor=all"),
     Variant("hfc", "method.drop_last=true"),
     Variant("foster", "method.beta=0.96, method.compress_beta=0.97"),  # the published pair
-    *(Variant(row, f"method.losses={losses}") for row in ("icarl", "bic", "dytox", "foster") for losses in ("gfc", "grd")),
-    *(Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")),  # no weights of classes
+    *(
+        Variant(row, f"method.losses={losses}")
+        for row in ("icarl", "bic", "dytox", "foster")
+        for losses in ("gfc", "grd")
+    ),
+    *(
+        Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")
+    ),  # no weights of classes
 ]
 
 
@@ -50,10 +64,19 @@ def runs_of(out: Path) -> dict[tuple[str, str], list[TableRun]]:
     found: dict[tuple[str, str], list[TableRun]] = {}
     for row, value, seeds in VARIANTS:
         plain = recipe(f"digits-b0-t5-{row}@demo")
-        for name, chosen in (("", plain), (value, override(plain, dict(part.split("=") for part in value.split(", "))))):
+        for name, chosen in (
+            ("", plain),
+            (value, override(plain, dict(part.split("=") for part in value.split(", ")))),
+        ):
             runs = found.setdefault((row, name), [])
-            folder = out / "runs" / (name.replace("=", "-").replace(", ", "-") or "plain") / chosen.name
-            runs += [TableRun(chosen, seed, folder / str(seed)) for seed in seeds if seed not in [run.seed for run in runs]]
+            folder = (
+                out / "runs" / (name.replace("=", "-").replace(", ", "-") or "plain") / chosen.name
+            )
+            runs += [
+                TableRun(chosen, seed, folder / str(seed))
+                for seed in seeds
+                if seed not in [run.seed for run in runs]
+            ]
     return found
 
 
@@ -62,18 +85,38 @@ def rows_of(runs: dict[tuple[str, str], list[TableRun]]) -> pd.DataFrame:
     for (row, value), own in runs.items():
         for run in own:
             steps = pd.read_csv(run.folder / "steps.csv")
-            parts.append(steps[["step", "accuracy", "average", "forgetting", "fh"]].assign(row=row, value=value, seed=run.seed))
-    return pd.concat(parts, ignore_index=True)[["row", "value", "seed", "step", "accuracy", "average", "forgetting", "fh"]]
+            parts.append(
+                steps[["step", "accuracy", "average", "forgetting", "fh"]].assign(
+                    row=row, value=value, seed=run.seed
+                )
+            )
+    return pd.concat(parts, ignore_index=True)[
+        ["row", "value", "seed", "step", "accuracy", "average", "forgetting", "fh"]
+    ]
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Markdown: a line per variant. Both forms on the same seeds; the difference, changed minus plain, ± its standard error."""
-    ends = rows.fillna({"value": ""}).sort_values("step").groupby(["row", "value", "seed"])[["average", "accuracy"]].last() * 100
-    lines = ["| method | changed | average / last as it is | changed | Δ average | Δ last |", "|---|---|---|---|---|---|"]
+    """Markdown: a line per variant. Both forms on the same seeds; the difference, changed minus
+    plain, ± its standard error.
+    """
+    ends = (
+        rows.fillna({"value": ""})
+        .sort_values("step")
+        .groupby(["row", "value", "seed"])[["average", "accuracy"]]
+        .last()
+        * 100
+    )
+    lines = [
+        "| method | changed | average / last as it is | changed | Δ average | Δ last |",
+        "|---|---|---|---|---|---|",
+    ]
     for row, value, seeds in VARIANTS:
         plain, changed = (ends.loc[(row, name)].loc[list(seeds)] for name in ("", value))
         added = changed - plain
-        cells = [f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}" for form in (plain, changed)]
+        cells = [
+            f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}"
+            for form in (plain, changed)
+        ]
         cells += [difference(added[column].mean(), added[column].sem()) for column in added]
         lines.append(f"| `{row}` | `{value.replace('method.', '')}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -85,7 +128,9 @@ def difference(mean: float, error: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("effects"), help="result folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
     arguments = parser.parse_args()

@@ -1,4 +1,6 @@
-"""What the scripts of the tables and figures share: each is one `hfc` command whose name is filled in."""
+"""What the scripts of the tables and figures share: each is one `hfc` command whose name is filled
+in.
+"""
 
 import sys
 

@@ -2,7 +2,8 @@
 
     python experiments/table_steps_plug_and_play.py --scale small --data FILE --jobs 2
 
-As `hfc table steps-plug-and-play`; --help tells all options. Runs that are finished are not run again.
+As `hfc table steps-plug-and-play`; --help tells all options. Runs that are finished are not run
+again.
 """
 
 from one_command import hfc

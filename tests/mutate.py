@@ -1,10 +1,12 @@
 """Change one symbol at a time in the formulas and demand that a test fails: `make mutate`.
 
-    python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out experiments/results/mutants.csv]
+    python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out
+    experiments/results/mutants.csv]
 
-Each mutant is a fork of a process that has collected the tests: the changed function takes the place of the one imported, and the tests
-that cover it run until one fails. A mutant that no test notices is a survivor. `mutants.toml`
-lists those that change nothing a user could see, with the reason; any other survivor, and any entry without a mutant, is an error.
+Each mutant is a fork of a process that has collected the tests: the changed function takes the
+place of the one imported, and the tests that cover it run until one fails. A mutant that no test
+notices is a survivor. `mutants.toml` lists those that change nothing a user could see, with the
+reason; any other survivor, and any entry without a mutant, is an error.
 """
 
 import argparse
@@ -38,7 +40,10 @@ PYTEST = ["-xq", "-p", "no:cacheprovider", "--tb=no", "--no-header"]
 PYTEST += ["-k", "not compiled"]  # tests in processes of their own would read the file on disk
 LEAST_SECONDS, TIMES_BASELINE = 30, 4  # a mutant that takes longer hangs, and counts as noticed
 
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # the package of this folder, wherever another one is installed
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(ROOT),
+]  # the package of this folder, wherever another one is installed
 from mutations import Mutation, mutations  # noqa: E402
 
 TERMINAL = os.dup(1)  # pytest captures the usual one
@@ -49,15 +54,24 @@ def say(text: str) -> None:
 
 
 def sources(only: str | None) -> list[Path]:
-    found = [p for layer in ("losses", "memory", "metrics") for p in sorted((PACKAGE / layer).glob("*.py")) if p.name != "__init__.py"]
+    found = [
+        p
+        for layer in ("losses", "memory", "metrics")
+        for p in sorted((PACKAGE / layer).glob("*.py"))
+        if p.name != "__init__.py"
+    ]
     chosen = [p for p in found if only is None or str(p.relative_to(PACKAGE)).startswith(only)]
     if not chosen:
-        raise SystemExit(f"No file {only!r}. There are: {', '.join(str(p.relative_to(PACKAGE)) for p in found)}.")
+        raise SystemExit(
+            f"No file {only!r}. There are: {', '.join(str(p.relative_to(PACKAGE)) for p in found)}."
+        )
     return chosen
 
 
 def apply(job: Mutation) -> None:
-    """Give the functions of the imported module the changed code: every name that refers to one sees it, wherever it was imported."""
+    """Give the functions of the imported module the changed code: every name that refers to one
+    sees it, wherever it was imported.
+    """
     live = sys.modules["avalanche_hfc." + job.file.removesuffix(".py").replace("/", ".")]
     if job.function == "<module>":
         before = dict(vars(live))
@@ -71,7 +85,9 @@ def apply(job: Mutation) -> None:
         return
     changed = {"__name__": live.__name__}
     exec(compile(job.source, str(PACKAGE / job.file), "exec"), changed)
-    old, new = (_function(namespace, job.function.split(".")) for namespace in (vars(live), changed))
+    old, new = (
+        _function(namespace, job.function.split(".")) for namespace in (vars(live), changed)
+    )
     old.__code__ = new.__code__.replace(co_freevars=old.__code__.co_freevars)
     old.__defaults__, old.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
 
@@ -86,9 +102,11 @@ def _function(namespace, names: list[str]):
 
 
 class Mutate:
-    """A pytest plugin in place of the test loop: collect once, then a fork for each mutant, which runs tests until one fails.
+    """A pytest plugin in place of the test loop: collect once, then a fork for each mutant, which
+    runs tests until one fails.
 
-    Tests that noticed most mutants so far come first, then the quickest. No process that forks has run a test.
+    Tests that noticed most mutants so far come first, then the quickest. No process that forks has
+    run a test.
     """
 
     def __init__(self, jobs: list[Mutation], folder: Path):
@@ -98,7 +116,12 @@ class Mutate:
     def pytest_sessionstart(self):
         from hypothesis import Phase, settings
 
-        settings.register_profile("mutate", parent=settings.default, phases=[Phase.explicit, Phase.generate], database=None)
+        settings.register_profile(
+            "mutate",
+            parent=settings.default,
+            phases=[Phase.explicit, Phase.generate],
+            database=None,
+        )
         settings.load_profile("mutate")
 
     def pytest_runtestloop(self, session):
@@ -136,7 +159,10 @@ class Mutate:
     def run_tests(self, report: dict) -> int:
         from _pytest.runner import runtestprotocol
 
-        items = sorted(self.items, key=lambda item: (-self.noticed[item.nodeid], self.seconds.get(item.nodeid, 0.0)))
+        items = sorted(
+            self.items,
+            key=lambda item: (-self.noticed[item.nodeid], self.seconds.get(item.nodeid, 0.0)),
+        )
         for item, following in zip(items, [*items[1:], None], strict=True):
             phases = runtestprotocol(item, log=False, nextitem=following)
             report["seconds"][item.nodeid] = sum(phase.duration for phase in phases)
@@ -168,11 +194,16 @@ class Mutate:
             self.noticed[failed] += 1
         if code == 0:
             self.survived.append(number)
-            say(f"survived  {job.file}:{job.line} in {job.function}\n    - {job.before}\n    + {job.after}")
+            say(
+                f"survived  {job.file}:{job.line} in {job.function}\n    - {job.before}\n    "
+                f"+ {job.after}"
+            )
 
 
 def survivors(jobs: list[Mutation], group: str) -> list[Mutation]:
-    """The mutants of a group that no test notices. In a process of its own: the package is imported there under pytest's hook."""
+    """The mutants of a group that no test notices. In a process of its own: the package is imported
+    there under pytest's hook.
+    """
     tests = [str(path) for pattern in COVERED_BY[group] for path in sorted(ROOT.glob(pattern))]
     with tempfile.TemporaryDirectory() as reports:
         pid = os.fork()
@@ -209,7 +240,9 @@ def listed(files: set[str]) -> dict[tuple[str, str, str], str]:
     entries = tomllib.loads(EQUIVALENT.read_text())["equivalent"] if EQUIVALENT.exists() else []
     if bare := [entry for entry in entries if not entry.get("reason")]:
         raise SystemExit(f"{EQUIVALENT.name}: an entry has no reason: {bare[0]}")
-    return {(e["file"], e["function"], e["line"]): e["reason"] for e in entries if e["file"] in files}
+    return {
+        (e["file"], e["function"], e["line"]): e["reason"] for e in entries if e["file"] in files
+    }
 
 
 def write_counts(results: Path, rows: dict[str, tuple[int, int, int]]) -> None:
@@ -227,15 +260,31 @@ def write_counts(results: Path, rows: dict[str, tuple[int, int, int]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", help="a file or layer of the package: losses/relation.py, losses")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
-    parser.add_argument("--recheck", action="store_true", help="run the tests on listed mutants too: one that is noticed is not equivalent")
-    parser.add_argument("--out", type=Path, default=Path("mutants.csv"), metavar="FILE", help="where the counts go (default mutants.csv)")
+    parser.add_argument(
+        "--recheck",
+        action="store_true",
+        help="run the tests on listed mutants too: one that is noticed is not equivalent",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("mutants.csv"),
+        metavar="FILE",
+        help="where the counts go (default mutants.csv)",
+    )
     options = parser.parse_args()
     results = options.out.resolve()
     os.chdir(ROOT)
-    jobs = [m for path in sources(options.only) for m in mutations(str(path.relative_to(PACKAGE)), path.read_bytes())]
+    jobs = [
+        m
+        for path in sources(options.only)
+        for m in mutations(str(path.relative_to(PACKAGE)), path.read_bytes())
+    ]
     if options.list:
         for job in jobs:
             say(f"{job.file}:{job.line} in {job.function}\n    - {job.before}\n    + {job.after}")
@@ -253,13 +302,25 @@ def main() -> int:
     noticed = {key(job) for job in chosen} - {key(job) for job in survived}
     wrong = (noticed & reasons.keys()) | stale
     for entry in sorted(wrong):
-        say(f"{EQUIVALENT.name}: {'no such mutant' if entry in stale else 'a test notices it'}: {entry}")
+        say(
+            f"{EQUIVALENT.name}: "
+            f"{'no such mutant' if entry in stale else 'a test notices it'}: {entry}"
+        )
     unlisted = [job for job in survived if key(job) not in reasons]
     equivalent = Counter(job.file for job in jobs if key(job) in reasons)
     total, left = Counter(job.file for job in jobs), Counter(job.file for job in unlisted)
     killed = len(jobs) - equivalent.total() - len(unlisted)
-    say(f"{len(jobs)} mutants, {killed} killed, {equivalent.total()} equivalent, {len(unlisted)} survived")
-    write_counts(results, {name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name]) for name in sorted(files)})
+    say(
+        f"{len(jobs)} mutants, {killed} killed, {equivalent.total()} equivalent, "
+        f"{len(unlisted)} survived"
+    )
+    write_counts(
+        results,
+        {
+            name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name])
+            for name in sorted(files)
+        },
+    )
     return 1 if unlisted or wrong else 0
 
 

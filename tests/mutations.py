@@ -1,7 +1,8 @@
-"""Every way to change one symbol of a Python file: the list that `mutate.py` runs the tests against.
+"""Every way to change one symbol of a Python file: the list that `mutate.py` runs the tests
+against.
 
-A mutation replaces a span of bytes of the source, so that the rest of the file stays as it is. Docstrings, annotations, asserts, f-strings
-and what an error says are left alone.
+A mutation replaces a span of bytes of the source, so that the rest of the file stays as it is.
+Docstrings, annotations, asserts, f-strings and what an error says are left alone.
 """
 
 import ast
@@ -11,18 +12,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 COMPARE = {
-    ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.In: [ast.NotIn], ast.NotIn: [ast.In], ast.Is: [ast.IsNot], ast.IsNot: [ast.Is],
-    ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt], ast.Gt: [ast.GtE, ast.LtE], ast.GtE: [ast.Gt, ast.Lt],
+    ast.Eq: [ast.NotEq], ast.NotEq: [ast.Eq], ast.In: [ast.NotIn], ast.NotIn: [ast.In], ast.Is:
+    [ast.IsNot], ast.IsNot: [ast.Is], ast.Lt: [ast.LtE, ast.GtE], ast.LtE: [ast.Lt, ast.Gt],
+    ast.Gt: [ast.GtE, ast.LtE], ast.GtE: [ast.Gt, ast.Lt],
 }  # fmt: skip
 OPERATOR = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.Mult,
-    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Div, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 RENAME = {
-    "log1p": "log", "log": "log1p", "exp": "expm1", "logsumexp": "amax", "sum": "mean", "mean": "sum", "amax": "amin", "max": "min",
-    "min": "max", "argmax": "argmin", "any": "all", "all": "any", "zeros_like": "ones_like", "ones_like": "zeros_like", "zeros": "ones",
-    "softmax": "log_softmax", "log_softmax": "softmax", "sigmoid": "tanh", "fmax": "fmin", "sqrt": "square", "index_add": "index_copy",
-    "cumsum": "cumprod", "isfinite": "isnan", "sorted": "list", "empty": "ones", "append": "remove", "isin": "not_equal",
+    "log1p": "log", "log": "log1p", "exp": "expm1", "logsumexp": "amax", "sum": "mean", "mean":
+    "sum", "amax": "amin", "max": "min", "min": "max", "argmax": "argmin", "any": "all", "all":
+    "any", "zeros_like": "ones_like", "ones_like": "zeros_like", "zeros": "ones", "softmax":
+    "log_softmax", "log_softmax": "softmax", "sigmoid": "tanh", "fmax": "fmin", "sqrt": "square",
+    "index_add": "index_copy", "cumsum": "cumprod", "isfinite": "isnan", "sorted": "list",
+    "empty": "ones", "append": "remove", "isin": "not_equal",
 }  # fmt: skip
 WORDS = {"amax": "amin", "none": "mean", "-inf": "inf"}
 COMMUTES = {"where", "promote_types", "max", "min"}  # or has its own change
@@ -47,20 +51,33 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
         starts.append(starts[-1] + len(text))
     found, known = [], {ast.dump(ast.parse(source))}
     for function, node, text in _changes(ast.parse(source)):
-        begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        begin, end = (
+            starts[node.lineno - 1] + node.col_offset,
+            starts[node.end_lineno - 1] + node.end_col_offset,
+        )
         changed = source[:begin] + text.encode() + source[end:]
-        if (tree := ast.dump(ast.parse(changed))) not in known:  # other quotes, or two equal arguments changed places
+        if (
+            tree := ast.dump(ast.parse(changed))
+        ) not in known:  # other quotes, or two equal arguments changed places
             known.add(tree)
             first, last = node.lineno, node.end_lineno
             before = source[starts[first - 1] : starts[last]]
             after = changed[starts[first - 1] : starts[last] + len(changed) - len(source)]
             statement = _top_statement(changed, first) if function == "<module>" else ""
-            found.append(Mutation(file, function, first, _one_line(before), _one_line(after), changed, statement))
+            found.append(
+                Mutation(
+                    file, function, first, _one_line(before), _one_line(after), changed, statement
+                )
+            )
     return sorted(found, key=lambda m: m.line)
 
 
 def _top_statement(source: bytes, line: int) -> str:
-    return next(ast.unparse(node) for node in ast.parse(source).body if node.lineno <= line <= node.end_lineno)
+    return next(
+        ast.unparse(node)
+        for node in ast.parse(source).body
+        if node.lineno <= line <= node.end_lineno
+    )
 
 
 def _one_line(text: bytes) -> str:
@@ -96,7 +113,9 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
 
 
 def _statement(node: ast.stmt, named: set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """Changes of a statement and all it holds. `named` gathers the names that have a value already: only then an assignment may go."""
+    """Changes of a statement and all it holds. `named` gathers the names that have a value already:
+    only then an assignment may go.
+    """
     if isinstance(node, ast.Assert):
         return
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -106,7 +125,11 @@ def _statement(node: ast.stmt, named: set[str]) -> Iterator[tuple[ast.AST, str]]
         named |= names
     elif isinstance(node, ast.Raise | ast.Expr | ast.Break | ast.Continue):
         yield node, _deleted(node)
-    elif isinstance(node, ast.Return) and node.value and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+    elif (
+        isinstance(node, ast.Return)
+        and node.value
+        and not (isinstance(node.value, ast.Constant) and node.value.value is None)
+    ):
         yield node, "return None"
     if isinstance(node, ast.AugAssign) and (other := OPERATOR.get(type(node.op))):
         yield node, _with(node, op=other())
@@ -138,7 +161,11 @@ def _with(node: ast.AST, **fields) -> str:
     for name, value in fields.items():
         setattr(changed, name, value)
     text = ast.unparse(changed)
-    return f"({text})" if isinstance(node, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.IfExp) else text
+    return (
+        f"({text})"
+        if isinstance(node, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.IfExp)
+        else text
+    )
 
 
 def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str]]:
@@ -168,7 +195,11 @@ def _expression(node: ast.expr) -> Iterator[str]:
             yield _with(node, op=other())
         case ast.BoolOp():
             yield _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-            yield from (_with(node, values=node.values[:i] + node.values[i + 1 :]) for i in range(len(node.values)) if len(node.values) > 2)
+            yield from (
+                _with(node, values=node.values[:i] + node.values[i + 1 :])
+                for i in range(len(node.values))
+                if len(node.values) > 2
+            )
             if len(node.values) == 2:
                 yield from (f"({ast.unparse(value)})" for value in node.values)
         case ast.UnaryOp():
@@ -177,8 +208,14 @@ def _expression(node: ast.expr) -> Iterator[str]:
             yield f"({ast.unparse(node.body)})"
             yield f"({ast.unparse(node.orelse)})"
         case ast.Slice():
-            yield from (_with(node, **{bound: None}) for bound in ("lower", "upper", "step") if getattr(node, bound))
-        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp() if any(g.ifs for g in node.generators):
+            yield from (
+                _with(node, **{bound: None})
+                for bound in ("lower", "upper", "step")
+                if getattr(node, bound)
+            )
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp() if any(
+            g.ifs for g in node.generators
+        ):
             yield _with(node, generators=[_without_ifs(g) for g in node.generators])
         case ast.Call():
             yield from _call(node)

@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "avalanche_hfc"
-ORDER = "losses models memory benchmarks metrics plugins compat strategies recipes store engine tasks report cli".split()
+ORDER = (
+    "losses models memory benchmarks metrics plugins compat strategies recipes store engine "
+    "tasks report cli".split()
+)
 FILES = sorted(PACKAGE.rglob("*.py"))
 IN_LAYERS = [path for path in FILES if path.relative_to(PACKAGE).with_suffix("").parts[0] in ORDER]
 
@@ -19,7 +22,9 @@ def name_of(path):
 
 
 def imported(path, tree=None):
-    """(line, dotted name) of every import of a file; relative ones resolved; the names of `from x import y` as x.y."""
+    """(line, dotted name) of every import of a file; relative ones resolved; the names of `from x
+    import y` as x.y.
+    """
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     for node in ast.walk(tree or ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -28,7 +33,11 @@ def imported(path, tree=None):
             start = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*start, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__") and isinstance(node.args[0], ast.Constant):
+        elif (
+            isinstance(node, ast.Call)
+            and called(node) in ("import_module", "__import__")
+            and isinstance(node.args[0], ast.Constant)
+        ):
             yield node.lineno, str(node.args[0].value)
 
 
@@ -43,7 +52,12 @@ def wrong_imports(path, tree=None):
         parts = name.split(".")
         if parts[0] == "experiments":
             yield f"{path}:{line}: imports experiments"
-        elif parts[0] == "avalanche_hfc" and len(parts) > 1 and parts[1] in ORDER and ORDER.index(parts[1]) > ORDER.index(layer):
+        elif (
+            parts[0] == "avalanche_hfc"
+            and len(parts) > 1
+            and parts[1] in ORDER
+            and ORDER.index(parts[1]) > ORDER.index(layer)
+        ):
             yield f"{path}:{line}: {layer} imports {parts[1]}"
 
 
@@ -53,7 +67,11 @@ def test_a_layer_imports_only_from_layers_above_it(path):
 
 
 def test_every_file_belongs_to_a_layer():
-    assert [path.name for path in FILES if path not in IN_LAYERS] == ["__init__.py", "_names.py", "_version.py"]
+    assert [path.name for path in FILES if path not in IN_LAYERS] == [
+        "__init__.py",
+        "_names.py",
+        "_version.py",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +91,9 @@ def test_every_way_to_import_downwards_is_seen(line):
     assert len(list(wrong_imports(PACKAGE / "losses" / "compensation.py", ast.parse(line)))) == 1
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.relative_to(PACKAGE).parts[0] != "cli"], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.relative_to(PACKAGE).parts[0] != "cli"], ids=name_of
+)
 def test_the_library_does_not_print(path):
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert [call.lineno for call in calls if called(call) == "print"] == []
@@ -81,7 +101,10 @@ def test_the_library_does_not_print(path):
 
 @pytest.mark.parametrize("module", ["avalanche_hfc", "avalanche_hfc.recipes", "avalanche_hfc.cli"])
 def test_importing_it_needs_neither_torch_nor_avalanche(module):
-    code = f"import sys, {module}; print(*sorted({{'torch', 'avalanche', 'timm', 'pandas', 'matplotlib'}} & set(sys.modules)))"
+    code = (
+        f"import sys, {module}; "
+        f"print(*sorted({{'torch', 'avalanche', 'timm', 'pandas', 'matplotlib'}} & set(sys.modules)))"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []

@@ -1,4 +1,6 @@
-"""docs/fidelity.md: complete, backed by tests that exist, and in agreement with the recipes and with `hfc show`."""
+"""docs/fidelity.md: complete, backed by tests that exist, and in agreement with the recipes and
+with `hfc show`.
+"""
 
 import importlib.util
 import re
@@ -18,12 +20,29 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"
 OURS = [name for name in METHODS if not name.startswith("avalanche-")]
 DETAILS = [
-    "loss", "distillation", "head", "initialisation", "optimizer", "schedule",
-    "phases", "sampling", "memory", "herding", "augmentation", "inference",
-]  # fmt: skip
+    "loss",
+    "distillation",
+    "head",
+    "initialisation",
+    "optimizer",
+    "schedule",
+    "phases",
+    "sampling",
+    "memory",
+    "herding",
+    "augmentation",
+    "inference",
+]
 COLUMNS = ["detail", "authors", "ours", "same?", "checked", "why, and effect"]
 VERDICT = re.compile(r"same|departs|–|option `(\w+)=([\w.-]+)`")
-TOLD = ("model.", "train.", "memory.", "method.", "data.transforms", "data.image_size")  # what of a recipe a table must tell
+TOLD = (
+    "model.",
+    "train.",
+    "memory.",
+    "method.",
+    "data.transforms",
+    "data.image_size",
+)  # what of a recipe a table must tell
 ABSENT = "–"
 
 
@@ -58,7 +77,9 @@ def tables(text):
 @cache
 def sections():
     """Method -> its two tables: details, and values of recipes."""
-    text = re.sub(r"<!--.*?-->", "", PAGE.read_text().split("\n## Effects on digits\n")[0], flags=re.DOTALL)
+    text = re.sub(
+        r"<!--.*?-->", "", PAGE.read_text().split("\n## Effects on digits\n")[0], flags=re.DOTALL
+    )
     parts = re.split(r"^## `([\w-]+)`$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], map(tables, parts[2::2]), strict=True))
 
@@ -93,7 +114,9 @@ def described():
 
 def test_every_method_of_ours_has_a_section_with_two_tables():
     assert sorted(sections()) == sorted(OURS)
-    assert {method: len(found) for method, found in sections().items()} == dict.fromkeys(sections(), 2)
+    assert {method: len(found) for method, found in sections().items()} == dict.fromkeys(
+        sections(), 2
+    )
 
 
 @pytest.mark.parametrize("method", OURS)
@@ -121,7 +144,11 @@ def test_what_is_the_same_or_departs_says_how_that_was_checked_by_a_test_that_ex
 
 
 def test_a_departure_has_its_reason():
-    assert [(method, row.detail) for method, row in every_row() if row.verdict == "departs" and not row.why] == []
+    assert [
+        (method, row.detail)
+        for method, row in every_row()
+        if row.verdict == "departs" and not row.why
+    ] == []
 
 
 def options():
@@ -134,22 +161,36 @@ def options():
 
 
 @pytest.mark.parametrize(("method", "name", "value"), options(), ids=map("-".join, options()))
-def test_an_option_named_is_one_of_the_method_its_models_or_its_training_and_takes_the_value(method, name, value):
-    taking = [own for own in map(recipe, recipe_names(method)) if any(leaf.split(".", 1)[1] == name for leaf in own.leaves())]
+def test_an_option_named_is_one_of_the_method_its_models_or_its_training_and_takes_the_value(
+    method, name, value
+):
+    taking = [
+        own
+        for own in map(recipe, recipe_names(method))
+        if any(leaf.split(".", 1)[1] == name for leaf in own.leaves())
+    ]
     assert taking, f"no recipe of {method} has a value {name}"
     for own in taking:
         changed = override(own, {name: value})
-        assert [leaf for leaf, now in changed.leaves().items() if leaf.split(".", 1)[1] == name and text_of(now) == value], own.name
+        assert [
+            leaf
+            for leaf, now in changed.leaves().items()
+            if leaf.split(".", 1)[1] == name and text_of(now) == value
+        ], own.name
 
 
 @pytest.mark.parametrize("method", OURS)
 def test_a_default_that_is_the_authors_way_is_not_called_an_option(method):
-    """An option stands in the table where the default of the strategy or of the demonstration is another."""
+    """An option stands in the table where the default of the strategy or of the demonstration is
+    another.
+    """
     demo = recipe(recipe_names(method)[0]).leaves()
     for row in rows(method):
         match = VERDICT.fullmatch(row.verdict)
         if match and match[1]:
-            assert [text_of(value) for leaf, value in demo.items() if leaf.split(".", 1)[1] == match[1]] != [match[2]], row.detail
+            assert [
+                text_of(value) for leaf, value in demo.items() if leaf.split(".", 1)[1] == match[1]
+            ] != [match[2]], row.detail
 
 
 # The recipes
@@ -159,25 +200,41 @@ def test_a_default_that_is_the_authors_way_is_not_called_an_option(method):
 def test_each_method_has_a_run_on_digits_and_one_of_the_paper(method):
     named = [recipe(name) for name in recipe_names(method)]
     assert {own.method.name for own in named} == {method}
-    assert named[0].data.dataset == "digits" and named[0].scale == "demo" and "paper" in {own.scale for own in named}
+    assert (
+        named[0].data.dataset == "digits"
+        and named[0].scale == "demo"
+        and "paper" in {own.scale for own in named}
+    )
 
 
 @pytest.mark.parametrize(("method", "name"), described(), ids=lambda value: value)
 def test_every_value_of_a_recipe_stands_on_the_page_as_it_is(method, name):
-    leaves = {leaf: text_of(value) for leaf, value in recipe(name).leaves().items() if leaf.startswith(TOLD) and leaf != "method.name"}
+    leaves = {
+        leaf: text_of(value)
+        for leaf, value in recipe(name).leaves().items()
+        if leaf.startswith(TOLD) and leaf != "method.name"
+    }
     said = values(method, name)
-    assert {"not on the page": sorted(set(leaves) - set(said)), "not in the recipe": sorted(set(said) - set(leaves))} == {
+    assert {
+        "not on the page": sorted(set(leaves) - set(said)),
+        "not in the recipe": sorted(set(said) - set(leaves)),
+    } == {
         "not on the page": [],
         "not in the recipe": [],
     }
-    assert {leaf: (said[leaf], text) for leaf, text in leaves.items() if said[leaf] != text} == {}  # leaf: (page, recipe)
+    assert {
+        leaf: (said[leaf], text) for leaf, text in leaves.items() if said[leaf] != text
+    } == {}  # leaf: (page, recipe)
 
 
 @pytest.mark.parametrize(("method", "name"), described(), ids=lambda value: value)
 def test_hfc_show_prints_what_the_page_says(method, name):
     result = CliRunner().invoke(commands, ["show", name], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    printed = {leaf: rest.split("  ")[0].strip() for leaf, rest in re.findall(r"^(\w+\.\w+) +(\S.*)$", result.stdout, flags=re.MULTILINE)}
+    printed = {
+        leaf: rest.split("  ")[0].strip()
+        for leaf, rest in re.findall(r"^(\w+\.\w+) +(\S.*)$", result.stdout, flags=re.MULTILINE)
+    }
     said = values(method, name)
     assert {leaf: printed.get(leaf) for leaf in said} == said
 
@@ -190,4 +247,6 @@ def test_the_effects_on_digits_are_those_of_the_committed_rows():
     shown = PAGE.read_text().split("<!-- effects -->")[1].split("<!-- /effects -->")[0].strip()
     assert shown == effects.table(rows).strip()
     counts = rows.fillna({"value": ""}).groupby(["row", "value", "seed"]).size()
-    assert set(counts) == {5} and all((row, value, seed) in counts for row, value, seeds in effects.VARIANTS for seed in seeds)
+    assert set(counts) == {5} and all(
+        (row, value, seed) in counts for row, value, seeds in effects.VARIANTS for seed in seeds
+    )

@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results" / "methods-demo"
 README = (ROOT / "README.md").read_text()
 CELLS = FURTHER_TABLES["methods"]["demo"]
-OURS = [(cell.row, cell.losses) for cell, _ in CELLS if not cell.row.startswith("avalanche-") and cell.row not in ("finetune", "joint")]
+OURS = [
+    (cell.row, cell.losses)
+    for cell, _ in CELLS
+    if not cell.row.startswith("avalanche-") and cell.row not in ("finetune", "joint")
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +27,13 @@ def rows():
 
 
 def test_every_method_that_can_run_is_there_in_all_its_forms_with_five_seeds(rows):
-    steps = rows.sort_values("step").groupby(["method", "losses", "seed"])["step"].apply(list).to_dict()
+    steps = (
+        rows.sort_values("step").groupby(["method", "losses", "seed"])["step"].apply(list).to_dict()
+    )
     assert steps == {
-        (cell.row, cell.losses, seed): list(range(recipe(name).data.total_steps)) for cell, name in CELLS for seed in range(5)
+        (cell.row, cell.losses, seed): list(range(recipe(name).data.total_steps))
+        for cell, name in CELLS
+        for seed in range(5)
     }
 
 
@@ -46,28 +54,47 @@ def between(start, end):
 
 
 def test_the_readme_shows_the_committed_table():
-    assert between("<!-- methods-table -->", "<!-- /methods-table -->").strip() == (RESULTS / "table.md").read_text().strip()
+    assert (
+        between("<!-- methods-table -->", "<!-- /methods-table -->").strip()
+        == (RESULTS / "table.md").read_text().strip()
+    )
 
 
 def test_every_number_told_of_results_in_the_readme_is_in_the_committed_rows():
     found = blocks(README)
-    assert found and len(found) == README.count("<!-- results:") == README.count("<!-- /results -->")
+    assert found and len(found) == README.count("<!-- results:") == README.count(
+        "<!-- /results -->"
+    )
     for folders, text in found:
         assert numbers(text)
-        assert untold(text, read_forms(RESULTS.parent / folder / "steps.csv" for folder in folders)) == []
+        assert (
+            untold(text, read_forms(RESULTS.parent / folder / "steps.csv" for folder in folders))
+            == []
+        )
 
 
 def test_no_number_is_told_of_the_methods_on_digits_but_in_the_table_and_the_marked_parts():
     section = README.split("\n### On digits\n")[1].split("\n## ")[0]
-    rest = re.sub(r"<!-- (methods-table|results)[^>]*-->.*?<!-- /\1 -->", "", section, flags=re.DOTALL)
+    rest = re.sub(
+        r"<!-- (methods-table|results)[^>]*-->.*?<!-- /\1 -->", "", section, flags=re.DOTALL
+    )
     assert numbers(rest) == [] and len(numbers(section)) > 100
     assert [item for _, text in blocks(README) for item in items(text) if "\n- " in item] == []
 
 
 FORMS = {
-    ("a", "icarl", "host"): {0: {"average": 70.04, "last": 50.0}, 1: {"average": 72.04, "last": 40.0}},
-    ("a", "icarl", "hfc"): {0: {"average": 75.0, "last": 45.0}, 1: {"average": 79.08, "last": 41.0}},
-    ("a", "bic", "host"): {0: {"average": 60.0, "last": 31.0, "step 1": 93.3}, 1: {"average": 61.0, "last": 32.0, "step 1": 95.3}},
+    ("a", "icarl", "host"): {
+        0: {"average": 70.04, "last": 50.0},
+        1: {"average": 72.04, "last": 40.0},
+    },
+    ("a", "icarl", "hfc"): {
+        0: {"average": 75.0, "last": 45.0},
+        1: {"average": 79.08, "last": 41.0},
+    },
+    ("a", "bic", "host"): {
+        0: {"average": 60.0, "last": 31.0, "step 1": 93.3},
+        1: {"average": 61.0, "last": 32.0, "step 1": 95.3},
+    },
 }
 
 
@@ -100,5 +127,14 @@ def test_rows_are_read_as_runs(tmp_path):
     lines = ["method,losses,seed,step,accuracy,average,forgetting,fh"]
     lines += ["icarl,hfc,3,0,0.9,0.9,nan,0.01", "icarl,hfc,3,1,0.5,0.7,0.25,0.03"]
     (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
-    run = {"step 1": 90.0, "step 2": 50.0, "average": 70.0, "last": 50.0, "forgetting": 25.0, "fh": 20.0}
-    assert read_forms([tmp_path / "steps.csv"])[tmp_path.name, "icarl", "hfc"][3] == pytest.approx(run)
+    run = {
+        "step 1": 90.0,
+        "step 2": 50.0,
+        "average": 70.0,
+        "last": 50.0,
+        "forgetting": 25.0,
+        "fh": 20.0,
+    }
+    assert read_forms([tmp_path / "steps.csv"])[tmp_path.name, "icarl", "hfc"][3] == pytest.approx(
+        run
+    )

@@ -29,7 +29,9 @@ def photos(folder):
     for name in ("ant", "bee", "cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(6):
-            Image.fromarray(random.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(folder / "photos" / name / f"{number}.jpg")
+            Image.fromarray(random.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(
+                folder / "photos" / name / f"{number}.jpg"
+            )
 
 
 def test_every_python_block_runs_in_an_empty_folder(tmp_path):
@@ -43,7 +45,13 @@ def test_every_python_block_runs_in_an_empty_folder(tmp_path):
         scripts[-1].write_text(block)
     assert len(scripts) == 7
     command = [sys.executable, "-c", RUN_BLOCKS, *map(str, scripts)]
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=tmp_path)
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "block 5" in result.stdout
 

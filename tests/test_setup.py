@@ -1,4 +1,6 @@
-"""setup.cfg, constraints.txt, environment.yml, the running environment and the package's own names agree."""
+"""setup.cfg, constraints.txt, environment.yml, the running environment and the package's own names
+agree.
+"""
 
 import configparser
 import importlib
@@ -20,16 +22,28 @@ import avalanche_hfc
 ROOT = Path(__file__).parents[1]
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
-REQUIRED = [Requirement(line) for line in SETUP["options"]["install_requires"].split("\n") if line.strip()]
-FOR_TESTS = [Requirement(line) for line in SETUP["options.extras_require"]["test"].split("\n") if line.strip()]
+REQUIRED = [
+    Requirement(line) for line in SETUP["options"]["install_requires"].split("\n") if line.strip()
+]
+FOR_TESTS = [
+    Requirement(line)
+    for line in SETUP["options.extras_require"]["test"].split("\n")
+    if line.strip()
+]
 PINS = {
     canonicalize_name(name): version
-    for name, version in (line.split("==") for line in (ROOT / "constraints.txt").read_text().split("\n") if line and line[0] != "#")
+    for name, version in (
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().split("\n")
+        if line and line[0] != "#"
+    )
 }
 EXACT = {"torch": "2.14.1", "torchvision": "0.29.1", "avalanche-lib": "0.6.0", "timm": "1.0.30"}
 
 
-@pytest.mark.parametrize("requirement", [*REQUIRED, *FOR_TESTS], ids=lambda requirement: requirement.name)
+@pytest.mark.parametrize(
+    "requirement", [*REQUIRED, *FOR_TESTS], ids=lambda requirement: requirement.name
+)
 def test_a_requirement_has_a_lower_and_an_upper_bound_and_is_pinned_inside_them(requirement):
     assert {specifier.operator for specifier in requirement.specifier} == {">=", "<"}
     assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
@@ -40,13 +54,19 @@ def test_the_four_engines_are_pinned_to_the_versions_the_project_is_made_for():
 
 
 def test_every_pin_is_one_exact_version():
-    lines = [line for line in (ROOT / "constraints.txt").read_text().split("\n") if line and line[0] != "#"]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().split("\n")
+        if line and line[0] != "#"
+    ]
     assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[^,*<>=\s]+", line)] == []
     assert len(PINS) == len(lines)
 
 
 def installed(name):
-    """The version that an import would find; None where it is not installed. setuptools brings copies of some along, further down."""
+    """The version that an import would find; None where it is not installed. setuptools brings
+    copies of some along, further down.
+    """
     try:
         return Version(metadata.version(name)).public
     except metadata.PackageNotFoundError:
@@ -54,13 +74,19 @@ def installed(name):
 
 
 def test_what_runs_here_is_what_is_pinned():
-    assert {name: installed(name) for name, pin in PINS.items() if installed(name) not in (pin, None)} == {}
+    assert {
+        name: installed(name) for name, pin in PINS.items() if installed(name) not in (pin, None)
+    } == {}
     assert [r.name for r in (*REQUIRED, *FOR_TESTS) if installed(r.name) is None] == []
 
 
 def test_the_conda_environment_installs_this_project_with_the_same_pins_and_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    python = next(entry for entry in environment["dependencies"] if isinstance(entry, str) and entry.startswith("python="))
+    python = next(
+        entry
+        for entry in environment["dependencies"]
+        if isinstance(entry, str) and entry.startswith("python=")
+    )
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert pip == ["--constraint constraints.txt", "--editable .[test]"]
     assert python.removeprefix("python=") in SpecifierSet(SETUP["options"]["python_requires"])
@@ -82,7 +108,9 @@ def test_the_version_is_that_of_the_metadata():
 
 
 def test_the_command_hfc_is_declared_and_leads_to_a_function():
-    entry = next(entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "hfc")
+    entry = next(
+        entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "hfc"
+    )
     assert entry.value == "avalanche_hfc.cli:main"
     assert callable(entry.load())
 

@@ -2,7 +2,14 @@
 
 from avalanche_hfc.benchmarks.orders import CLASS_ORDERS, class_order
 from avalanche_hfc.benchmarks.positions import PositionDataset, flatten
-from avalanche_hfc.benchmarks.splits import split_cifar100, split_digits, split_folder, split_imagenet100, split_imagenet1000, split_npz
+from avalanche_hfc.benchmarks.splits import (
+    split_cifar100,
+    split_digits,
+    split_folder,
+    split_imagenet100,
+    split_imagenet1000,
+    split_npz,
+)
 from avalanche_hfc.benchmarks.transforms import TRANSFORMS, build_transforms
 
 __all__ = [

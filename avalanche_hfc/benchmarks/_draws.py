@@ -1,6 +1,8 @@
-"""Random draws of a sample's transforms from a seed of its own: the same in any order, in any process.
+"""Random draws of a sample's transforms from a seed of its own: the same in any order, in any
+process.
 
-Annotations name no items (`list`, not `list[int]`): the type checker of the tests would draw from python's generator to look at one.
+Annotations name no items (`list`, not `list[int]`): the type checker of the tests would draw from
+python's generator to look at one.
 """
 
 import random
@@ -15,7 +17,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sample_seeds(key: tuple, positions: np.ndarray) -> list:
-    """A seed in [0, 2⁶³) for each position, by `key` and position alone: splitmix64 from a hash of the key."""
+    """A seed in [0, 2⁶³) for each position, by `key` and position alone: splitmix64 from a hash of
+    the key.
+    """
     start = np.frombuffer(blake2b(repr(key).encode(), digest_size=8).digest(), dtype=np.uint64)
     mixed = start + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

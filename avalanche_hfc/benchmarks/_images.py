@@ -1,4 +1,6 @@
-"""Data sets under the benchmarks: all images in one tensor, or paths read on demand. Items are (image, class id)."""
+"""Data sets under the benchmarks: all images in one tensor, or paths read on demand. Items are
+(image, class id).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,32 +16,49 @@ from avalanche_hfc.benchmarks.transforms import IMAGENET, Statistics
 
 
 class TensorImages(Dataset):
-    """Images in one tensor, uint8 or float in [0, 1]. Items hold tensors (c, h, w) or, with `as_pil`, what timm's augmentations need."""
+    """Images in one tensor, uint8 or float in [0, 1]. Items hold tensors (c, h, w) or, with
+    `as_pil`, what timm's augmentations need.
+    """
 
     as_pil = False
 
-    def __init__(self, images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"], targets: Integer[np.ndarray, "n"]):
+    def __init__(
+        self,
+        images: UInt8[Tensor, "n c h w"] | Float[Tensor, "n c h w"],
+        targets: Integer[np.ndarray, "n"],
+    ):
         self.images = images
-        self.targets = targets.tolist()      # a list: Avalanche reads it one by one
-        self.sizes = {(images.shape[3], images.shape[2])}      # (width, height), as in PIL
-        self.tensors = (images, torch.from_numpy(targets).long())      # where `PositionDataset` looks up a whole batch
+        self.targets = targets.tolist()  # a list: Avalanche reads it one by one
+        self.sizes = {(images.shape[3], images.shape[2])}  # (width, height), as in PIL
+        self.tensors = (
+            images,
+            torch.from_numpy(targets).long(),
+        )  # where `PositionDataset` looks up a whole batch
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, position):
         image = self.images[position]
-        return Image.fromarray(image.permute(1, 2, 0).numpy()) if self.as_pil else image, self.targets[position]
+        return Image.fromarray(
+            image.permute(1, 2, 0).numpy()
+        ) if self.as_pil else image, self.targets[position]
 
     def subset(self, positions: Integer[np.ndarray, "k"]) -> "TensorImages":
         """The images at these positions, in this order."""
-        return TensorImages(self.images[torch.from_numpy(positions)], np.asarray(self.targets)[positions])
+        return TensorImages(
+            self.images[torch.from_numpy(positions)], np.asarray(self.targets)[positions]
+        )
 
 
 class FileImages(Dataset):
-    """Images in files, read when asked for; items hold PIL images in RGB. `upright` obeys the orientation a camera noted (EXIF)."""
+    """Images in files, read when asked for; items hold PIL images in RGB. `upright` obeys the
+    orientation a camera noted (EXIF).
+    """
 
-    def __init__(self, paths: list[str], targets: list[int], sizes: set[tuple[int, int]], *, upright: bool):
+    def __init__(
+        self, paths: list[str], targets: list[int], sizes: set[tuple[int, int]], *, upright: bool
+    ):
         self.paths, self.targets, self.sizes, self.upright = paths, targets, sizes, upright
 
     def __len__(self) -> int:
@@ -49,24 +68,35 @@ class FileImages(Dataset):
         path = self.paths[position]
         try:
             with Image.open(path) as image:
-                return (ImageOps.exif_transpose(image) if self.upright else image).convert("RGB"), self.targets[position]
-        except OSError as error:      # checked when the benchmark was made: gone or damaged since
+                return (ImageOps.exif_transpose(image) if self.upright else image).convert(
+                    "RGB"
+                ), self.targets[position]
+        except OSError as error:  # checked when the benchmark was made: gone or damaged since
             raise ValueError(f"Cannot read image {path}: {error}") from error
 
     def subset(self, positions: Integer[np.ndarray, "k"]) -> "FileImages":
         """The images at these positions, in this order."""
         chosen = positions.tolist()
-        return FileImages([self.paths[p] for p in chosen], [self.targets[p] for p in chosen], self.sizes, upright=self.upright)
+        return FileImages(
+            [self.paths[p] for p in chosen],
+            [self.targets[p] for p in chosen],
+            self.sizes,
+            upright=self.upright,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A data set as read, before it is split. A class id is a position in `class_names`; each has images in both parts."""
+    """A data set as read, before it is split. A class id is a position in `class_names`; each has
+    images in both parts.
+    """
 
     train: TensorImages | FileImages
     test: TensorImages | FileImages
     class_names: tuple[str, ...]
-    image_size: int | None      # side of the transformed images if the user names none; None: the user must
+    image_size: (
+        int | None
+    )  # side of the transformed images if the user names none; None: the user must
     num_channels: int = 3
     statistics: Statistics = IMAGENET
 
@@ -75,15 +105,30 @@ class Source:
         for name, part in (("training", self.train), ("test", self.test)):
             met = set(part.targets)
             if met - known:
-                raise ValueError(f"The {name} images have labels {shortened(sorted(met - known))}; class ids are 0 to {len(known) - 1}.")
+                raise ValueError(
+                    f"The {name} images have labels {shortened(sorted(met - known))}; class "
+                    f"ids are 0 to {len(known) - 1}."
+                )
             if known - met:
-                raise ValueError(f"No {name} image for class ids {shortened(sorted(known - met))} of {len(known)}. Every class needs one.")
+                raise ValueError(
+                    f"No {name} image for class ids {shortened(sorted(known - met))} of "
+                    f"{len(known)}. Every class needs one."
+                )
 
 
 class JoinedImages(FileImages):
-    """Images of any form and, behind them, images in files; the class ids of these are raised by `offset`."""
+    """Images of any form and, behind them, images in files; the class ids of these are raised by
+    `offset`.
+    """
 
-    def __init__(self, first: TensorImages | FileImages, second: TensorImages | FileImages, offset: int, *, grey: bool):
+    def __init__(
+        self,
+        first: TensorImages | FileImages,
+        second: TensorImages | FileImages,
+        offset: int,
+        *,
+        grey: bool,
+    ):
         targets = [*first.targets, *(target + offset for target in second.targets)]
         super().__init__([], targets, first.sizes | second.sizes, upright=True)
         self.first, self.second, self.grey = first, second, grey
@@ -97,9 +142,15 @@ class JoinedImages(FileImages):
 
 
 def first_of_each_class(source: Source, num_train: int | None, num_test: int | None) -> Source:
-    """The first images of each class, in the order of the data, class after class. None: all, as they stand."""
+    """The first images of each class, in the order of the data, class after class. None: all, as
+    they stand.
+    """
     train = source.train if num_train is None else _first(source.train, num_train, "training")
-    return replace(source, train=train, test=source.test if num_test is None else _first(source.test, num_test, "test"))
+    return replace(
+        source,
+        train=train,
+        test=source.test if num_test is None else _first(source.test, num_test, "test"),
+    )
 
 
 def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorImages | FileImages:
@@ -108,13 +159,18 @@ def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorIm
     sizes = np.bincount(targets)
     short = np.flatnonzero(sizes < count)
     if len(short):
-        raise ValueError(f"{count} {part} images of each class are asked for; class {short[0]} has {sizes[short[0]]}.")
+        raise ValueError(
+            f"{count} {part} images of each class are asked for; class {short[0]} has "
+            f"{sizes[short[0]]}."
+        )
     starts = np.cumsum(sizes) - sizes
     return images.subset(np.concatenate([ranked[start : start + count] for start in starts]))
 
 
 def is_test(num_images: int) -> Bool[np.ndarray, "num_images"]:
-    """The test part of a class that comes in one piece: its second image, then every fifth. Two images suffice, and no seed matters."""
+    """The test part of a class that comes in one piece: its second image, then every fifth. Two
+    images suffice, and no seed matters.
+    """
     return np.arange(num_images) % 5 == 1
 
 

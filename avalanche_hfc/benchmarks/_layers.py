@@ -1,4 +1,6 @@
-"""The tree under an Avalanche data set, resolved: which leaf and index stands at a position, and which transforms above it."""
+"""The tree under an Avalanche data set, resolved: which leaf and index stands at a position, and
+which transforms above it.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,26 +9,44 @@ import numpy as np
 from avalanche.benchmarks.utils.data import _FlatDataWithTransform
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.benchmarks.utils.flat_data import FlatData, LazyIndices, LazyRange
-from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups, EmptyTransformGroups, TransformGroups
-from avalanche.benchmarks.utils.transforms import MultiParamCompose, MultiParamTransform, TupleTransform
+from avalanche.benchmarks.utils.transform_groups import (
+    DefaultTransformGroups,
+    EmptyTransformGroups,
+    TransformGroups,
+)
+from avalanche.benchmarks.utils.transforms import (
+    MultiParamCompose,
+    MultiParamTransform,
+    TupleTransform,
+)
 
-Transforms = tuple[tuple[int, Callable], ...]  # (place in the sample, transform), in the order of application
+Transforms = tuple[
+    tuple[int, Callable], ...
+]  # (place in the sample, transform), in the order of application
 
 
 class NotFlat(ValueError):
     """The data set has a layer that the flat view cannot reproduce."""
 
 
-def walk(node: Any, where: np.ndarray, index: np.ndarray, group: str | None, outer: Transforms) -> Iterator[tuple]:
-    """(positions, leaf, indices in it, transforms inner to outer) for every leaf that `index` reaches below `node`.
+def walk(
+    node: Any, where: np.ndarray, index: np.ndarray, group: str | None, outer: Transforms
+) -> Iterator[tuple]:
+    """(positions, leaf, indices in it, transforms inner to outer) for every leaf that `index`
+    reaches below `node`.
 
-    `group` is the one chosen by the layer above; None where that layer passes none on and a node uses its own.
+    `group` is the one chosen by the layer above; None where that layer passes none on and a node
+    uses its own.
     """
     if isinstance(node, DataAttribute) and type(node).__getitem__ is DataAttribute.__getitem__:
         node = node.data
     if type(node) is _FlatDataWithTransform:
         group = node._transform_groups.current_group if group is None else group
-        outer = (*_transforms(node._frozen_transform_groups, group), *_transforms(node._transform_groups, group), *outer)
+        outer = (
+            *_transforms(node._frozen_transform_groups, group),
+            *_transforms(node._transform_groups, group),
+            *outer,
+        )
     elif type(node) is FlatData:
         group = None
     elif isinstance(node, FlatData):
@@ -55,7 +75,10 @@ def _lookup(indices: Any, index: np.ndarray) -> np.ndarray:
         indices._to_eager()
         array = indices._eager_list
     else:
-        array = np.array([indices[i] for i in range(len(indices))] if type(indices) is LazyRange else indices, dtype=np.int64)
+        array = np.array(
+            [indices[i] for i in range(len(indices))] if type(indices) is LazyRange else indices,
+            dtype=np.int64,
+        )
     try:
         return array[index]
     except IndexError as error:
@@ -80,7 +103,11 @@ def _split(transform: Any) -> Transforms:
     if not isinstance(transform, MultiParamTransform):
         return ((0, transform),)
     if type(transform) is TupleTransform:
-        return tuple((place, inner) for place, inner in enumerate(transform.transforms) if inner is not None)
-    if type(transform) is MultiParamCompose and all(type(part) is TupleTransform for part in transform.transforms):  # frozen groups
+        return tuple(
+            (place, inner) for place, inner in enumerate(transform.transforms) if inner is not None
+        )
+    if type(transform) is MultiParamCompose and all(
+        type(part) is TupleTransform for part in transform.transforms
+    ):  # frozen groups
         return tuple(inner for part in transform.transforms for inner in _split(part))
     raise NotFlat(f"{type(transform).__name__} acts on several parts of a sample at once.")

@@ -1,4 +1,6 @@
-"""How classes are dealt out over steps: checks of a split, and the one call of Avalanche's `nc_benchmark`."""
+"""How classes are dealt out over steps: checks of a split, and the one call of Avalanche's
+`nc_benchmark`.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,12 +20,14 @@ from avalanche_hfc.benchmarks.orders import class_order as order_by_name
 from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, TRANSFORMS, build_transforms
 
 ClassOrder = str | Sequence[SupportsIndex] | np.ndarray | None
-OFFICIAL_IMAGE_SIZE = 224      # the released code enlarges every image to it, CIFAR's too
+OFFICIAL_IMAGE_SIZE = 224  # the released code enlarges every image to it, CIFAR's too
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The arguments that all splits share. What can be refused without the data is refused here, before it is read."""
+    """The arguments that all splits share. What can be refused without the data is refused here,
+    before it is read.
+    """
 
     num_steps: int
     base_fraction: int | float
@@ -31,14 +35,19 @@ class Plan:
     transforms: str
     image_size: int | None
     seed: int
-    num_classes: int | None = None      # where it is known before the data is read
-    paper_order: str | None = None      # the name behind class_order="paper"
+    num_classes: int | None = None  # where it is known before the data is read
+    paper_order: str | None = None  # the name behind class_order="paper"
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_steps, int) or self.num_steps < 1:
-            raise ValueError(f"num_steps must be a whole number of at least 1, got {self.num_steps!r}.")
+            raise ValueError(
+                f"num_steps must be a whole number of at least 1, got {self.num_steps!r}."
+            )
         if self.base_fraction not in (0, 0.5):
-            raise ValueError(f"base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got {self.base_fraction}.")
+            raise ValueError(
+                "base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), "
+                f"got {self.base_fraction}."
+            )
         if self.image_size is not None and self.image_size < 1:
             raise ValueError(f"image_size must be at least 1 pixel or None, got {self.image_size}.")
         if not 0 <= self.seed < 2**32:
@@ -54,18 +63,30 @@ class Plan:
         if name != "paper":
             return order_by_name(name)
         if self.paper_order is None:
-            raise ValueError("class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None, a name or all class ids.")
+            raise ValueError(
+                "class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None, a "
+                "name or all class ids."
+            )
         return order_by_name(self.paper_order)
 
     def order(self, num_classes: int) -> list[int]:
         """The class ids in order of arrival: every id below `num_classes` once."""
         if self.class_order is None:
-            return RandomState(self.seed).permutation(num_classes).tolist()      # its own generator: no global one is touched
-        given = self.named_order(self.class_order) if isinstance(self.class_order, str) else self.class_order
+            return (
+                RandomState(self.seed).permutation(num_classes).tolist()
+            )  # its own generator: no global one is touched
+        given = (
+            self.named_order(self.class_order)
+            if isinstance(self.class_order, str)
+            else self.class_order
+        )
         try:
             order = [index(class_id) for class_id in given]
         except TypeError:
-            raise ValueError(f"class_order must be None, a name or a sequence of whole class ids, got {self.class_order!r}.") from None
+            raise ValueError(
+                "class_order must be None, a name or a sequence of whole class ids, got "
+                f"{self.class_order!r}."
+            ) from None
         count = Counter(order)
         faults = {
             "missing": [class_id for class_id in range(num_classes) if class_id not in count],
@@ -75,7 +96,10 @@ class Plan:
         found = "; ".join(f"{fault}: {shortened(ids)}" for fault, ids in faults.items() if ids)
         if found:
             name = repr(self.class_order) if isinstance(self.class_order, str) else "given"
-            raise ValueError(f"class_order ({name}) must hold each class id from 0 to {num_classes - 1} once. {found}.")
+            raise ValueError(
+                f"class_order ({name}) must hold each class id from 0 to {num_classes - 1} "
+                f"once. {found}."
+            )
         return order
 
     def classes_per_step(self, num_classes: int) -> list[int]:
@@ -83,28 +107,42 @@ class Plan:
         base = num_classes // 2 if self.base_fraction else 0
         spread = num_classes - base
         if self.base_fraction and num_classes % 2:
-            raise ValueError(f"base_fraction=0.5 needs an even number of classes, the data has {num_classes}.")
+            raise ValueError(
+                f"base_fraction=0.5 needs an even number of classes, the data has {num_classes}."
+            )
         if spread % self.num_steps:
             allowed = ", ".join(str(steps) for steps in range(1, spread + 1) if spread % steps == 0)
             after = f" after a base step of {base}" if base else ""
-            raise ValueError(f"{spread} classes{after} cannot be split evenly over {self.num_steps} steps. Allowed num_steps: {allowed}.")
+            raise ValueError(
+                f"{spread} classes{after} cannot be split evenly over {self.num_steps} "
+                f"steps. Allowed num_steps: {allowed}."
+            )
         return [base] * bool(base) + [spread // self.num_steps] * self.num_steps
 
 
 def make_benchmark(source: Source, plan: Plan) -> NCScenario:
-    """The benchmark of `source` by `plan`, with the original class ids and no global generator touched.
+    """The benchmark of `source` by `plan`, with the original class ids and no global generator
+    touched.
 
-    It also carries `class_names` (indexed by class id) and `image_shape` (channels, height, width after the transforms).
+    It also carries `class_names` (indexed by class id) and `image_shape` (channels, height, width
+    after the transforms).
     """
     num_classes = len(source.class_names)
     order, per_step = plan.order(num_classes), plan.classes_per_step(num_classes)
-    image_size = plan.image_size or (OFFICIAL_IMAGE_SIZE if plan.transforms == "official" else source.image_size)
+    image_size = plan.image_size or (
+        OFFICIAL_IMAGE_SIZE if plan.transforms == "official" else source.image_size
+    )
     if image_size is None:
-        raise ValueError(f"The images are not square, (width, height) {shortened(sorted(source.train.sizes))}. Name an image_size.")
+        raise ValueError(
+            "The images are not square, (width, height) "
+            f"{shortened(sorted(source.train.sizes))}. Name an image_size."
+        )
     if plan.transforms != "plain":
         for part in (source.train, source.test):
             fit_to_augmentation(part, plan.transforms, image_size)
-    train_transform, eval_transform = build_transforms(plan.transforms, image_size, statistics=source.statistics)
+    train_transform, eval_transform = build_transforms(
+        plan.transforms, image_size, statistics=source.statistics
+    )
     benchmark = nc_benchmark(
         source.train,
         source.test,
@@ -121,14 +159,21 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     return benchmark
 
 
-def fit_to_augmentation(images: TensorImages | FileImages, transforms: str, image_size: int) -> None:
+def fit_to_augmentation(
+    images: TensorImages | FileImages, transforms: str, image_size: int
+) -> None:
     """Hand out PIL images, of the size that the padded crop needs."""
     if isinstance(images, TensorImages):
         if images.images.dtype != torch.uint8:
-            raise ValueError(f"transforms {transforms!r} need uint8 images, these are float. Use transforms='plain' or convert them.")
+            raise ValueError(
+                f"transforms {transforms!r} need uint8 images, these are float. Use "
+                "transforms='plain' or convert them."
+            )
         images.as_pil = True
     if image_size <= PADDED_CROP_LIMIT and images.sizes != {(image_size, image_size)}:
         raise ValueError(
-            f"transforms {transforms!r} do not resize up to {PADDED_CROP_LIMIT} px: image_size is {image_size}, "
-            f"the images are (width, height) {shortened(sorted(images.sizes))}. Use transforms='plain' or a larger image_size."
+            f"transforms {transforms!r} do not resize up to {PADDED_CROP_LIMIT} px: image_size "
+            f"is {image_size}, "
+            f"the images are (width, height) {shortened(sorted(images.sizes))}. Use "
+            "transforms='plain' or a larger image_size."
         )

@@ -1,7 +1,9 @@
-"""A flat view of an Avalanche data set: a batch of positions in, a collated batch out, without Avalanche's layers in between.
+"""A flat view of an Avalanche data set: a batch of positions in, a collated batch out, without
+Avalanche's layers in between.
 
-The tree of subsets, concatenations and transform groups is resolved once. `n` positions, `b` of them in a batch. A *leaf* is a data set
-under Avalanche's layers; a *source* is a leaf and the transforms above it. Transforms of one split share their source, exemplars included.
+The tree of subsets, concatenations and transform groups is resolved once. `n` positions, `b` of
+them in a batch. A *leaf* is a data set under Avalanche's layers; a *source* is a leaf and the
+transforms above it. Transforms of one split share their source, exemplars included.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +28,16 @@ NUMBER_LABELS = (_TensorClassificationDataset, TensorImages)  # they give a labe
 
 
 def collate(batch: list) -> list:
-    """The batch as it is: `__getitems__` has collated it already. For `DataLoader(flat, collate_fn=collate)`."""
+    """The batch as it is: `__getitems__` has collated it already. For `DataLoader(flat,
+    collate_fn=collate)`.
+    """
     return batch
 
 
 def flatten(dataset: object) -> "PositionDataset | None":
-    """The flat view of an Avalanche data set, or None where it is not understood: then use Avalanche's own loader."""
+    """The flat view of an Avalanche data set, or None where it is not understood: then use
+    Avalanche's own loader.
+    """
     try:
         return PositionDataset(dataset)
     except NotFlat:
@@ -39,13 +45,16 @@ def flatten(dataset: object) -> "PositionDataset | None":
 
 
 class PositionDataset(Dataset):
-    """`__getitems__(positions)` gives what `default_collate([dataset[p] for p in positions])` gives: values, dtypes, order.
+    """`__getitems__(positions)` gives what `default_collate([dataset[p] for p in positions])`
+    gives: values, dtypes, order.
 
-    Fixed at construction: tree, current transform group, data attributes, class mapping. Reads one sample of each leaf to see its form;
-    the global generators of torch, numpy and python are put back. Random transforms draw in the order of a loop over `dataset[p]`; the
-    exception is a leaf with a `__getitems__` of its own that draws, too: its draws for the batch come before those of the transforms.
-    With `copies` above 1, position p + c·n is copy c of the sample at p: the same sample with draws of its own (see `seed_draws`).
-    Raises NotFlat, a ValueError, with the reason; `flatten` gives None instead.
+    Fixed at construction: tree, current transform group, data attributes, class mapping. Reads one
+    sample of each leaf to see its form; the global generators of torch, numpy and python are put
+    back. Random transforms draw in the order of a loop over `dataset[p]`; the exception is a leaf
+    with a `__getitems__` of its own that draws, too: its draws for the batch come before those of
+    the transforms. With `copies` above 1, position p + c·n is copy c of the sample at p: the same
+    sample with draws of its own (see `seed_draws`). Raises NotFlat, a ValueError, with the reason;
+    `flatten` gives None instead.
     """
 
     collate_fn = staticmethod(collate)  # where Avalanche's loaders look for it
@@ -64,28 +73,39 @@ class PositionDataset(Dataset):
         self._index = np.empty(len(dataset), dtype=np.int64)  # (n,) index in its leaf
         keys: dict[tuple, int] = {}
         self.sources: list[_TensorSource | _SampleSource] = []
-        for where, leaf, index, transforms in walk(dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()):
+        for where, leaf, index, transforms in walk(
+            dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()
+        ):
             key = (id(leaf), tuple((place, id(transform)) for place, transform in transforms))
             if key not in keys:
                 keys[key] = len(keys)
                 self.sources.append(_make_source(leaf, transforms, int(index[0])))
             self._source[where] = keys[key]
             self._index[where] = index
-        self._attributes = [_attribute(attribute) for attribute in dataset._data_attributes.values() if attribute.use_in_getitem]
+        self._attributes = [
+            _attribute(attribute)
+            for attribute in dataset._data_attributes.values()
+            if attribute.use_in_getitem
+        ]
         self._columns_agree = _columns_agree(self.sources)
 
     def __len__(self) -> int:
         return len(self._index)
 
     def seed_draws(self, *key: int | str) -> None:
-        """From now on what a transform draws for a sample follows from `key` and the sample's position alone, its copy's if it has copies.
+        """From now on what a transform draws for a sample follows from `key` and the sample's
+        position alone, its copy's if it has copies.
 
-        Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the number of loader processes matters then,
-        and the global generators are left as they are. Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is
-        not covered.
+        Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the
+        number of loader processes matters then, and the global generators are left as they are.
+        Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not
+        covered.
         """
         if self._random is None:
-            places = [int(np.flatnonzero(self._source == number)[0]) for number in range(len(self.sources))]
+            places = [
+                int(np.flatnonzero(self._source == number)[0])
+                for number in range(len(self.sources))
+            ]
             self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
         self._key = key if self._random else None
 
@@ -110,13 +130,22 @@ class PositionDataset(Dataset):
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)
         for values in self._attributes:
-            columns.append(values[torch.from_numpy(where)] if isinstance(values, Tensor) else tuple(values[i] for i in where.tolist()))
-        return [column if isinstance(column, Tensor) else default_collate(column) for column in columns]
+            columns.append(
+                values[torch.from_numpy(where)]
+                if isinstance(values, Tensor)
+                else tuple(values[i] for i in where.tolist())
+            )
+        return [
+            column if isinstance(column, Tensor) else default_collate(column) for column in columns
+        ]
 
     def _check_positions(self, where: np.ndarray) -> None:
         last = self.copies * len(self) - 1
         if not len(where) or where.min() < 0 or where.max() > last:
-            raise IndexError(f"PositionDataset: positions must be one or more in 0..{last}, got {where.tolist()}.")
+            raise IndexError(
+                f"PositionDataset: positions must be one or more in 0..{last}, got "
+                f"{where.tolist()}."
+            )
 
     def _read(self, source: np.ndarray, index: np.ndarray, seeds: list | None) -> list:
         if len(self.sources) == 1:
@@ -129,7 +158,10 @@ class PositionDataset(Dataset):
     def _gather(self, source: np.ndarray, index: np.ndarray) -> list:
         """A batch from several sources whose columns are all tensors of one form."""
         first = self.sources[0].columns
-        batch = [torch.empty((len(index), *column.shape[1:]), dtype=column.dtype, device=column.device) for column in first]
+        batch = [
+            torch.empty((len(index), *column.shape[1:]), dtype=column.dtype, device=column.device)
+            for column in first
+        ]
         for number in np.unique(source):
             chosen = np.flatnonzero(source == number)
             for column, part in zip(batch, self.sources[number].read(index[chosen]), strict=True):
@@ -138,16 +170,26 @@ class PositionDataset(Dataset):
 
 
 class _TensorSource:
-    """A TensorDataset with at most one column under transforms that must run sample by sample; the others are looked up at once."""
+    """A TensorDataset with at most one column under transforms that must run sample by sample; the
+    others are looked up at once.
+    """
 
-    def __init__(self, columns: tuple[Tensor, ...], transforms: Transforms, leaf: Dataset, all_transforms: Transforms):
+    def __init__(
+        self,
+        columns: tuple[Tensor, ...],
+        transforms: Transforms,
+        leaf: Dataset,
+        all_transforms: Transforms,
+    ):
         self.columns = columns  # (leaf size, …) each, class mappings applied
         self.transforms = transforms  # what is left to run
         self.one = _SampleSource(leaf, all_transforms).one
 
     def read(self, index: np.ndarray, seeds: list | None = None) -> list:
         chosen = torch.from_numpy(np.where(index < 0, index + len(self.columns[0]), index))
-        batch: list = [column.index_select(0, chosen.to(column.device)) for column in self.columns]  # 2-3 times faster than column[chosen]
+        batch: list = [
+            column.index_select(0, chosen.to(column.device)) for column in self.columns
+        ]  # 2-3 times faster than column[chosen]
         if self.transforms:
             place = self.transforms[0][0]
             values = []
@@ -162,7 +204,9 @@ class _TensorSource:
 
 
 class _SampleSource:
-    """Any other leaf: samples one by one, or a list of them where the leaf reads a batch itself (`batched`)."""
+    """Any other leaf: samples one by one, or a list of them where the leaf reads a batch itself
+    (`batched`).
+    """
 
     columns: tuple[Tensor, ...] = ()
 
@@ -181,10 +225,18 @@ class _SampleSource:
 
     def read(self, index: np.ndarray, seeds: list | None = None) -> list:
         if not self.batched:
-            return _transposed([self.one(i, seed) for i, seed in zip(index.tolist(), seeds or repeat(None), strict=False)])
+            return _transposed(
+                [
+                    self.one(i, seed)
+                    for i, seed in zip(index.tolist(), seeds or repeat(None), strict=False)
+                ]
+            )
         samples = self.leaf.__getitems__(index.tolist())
         if len(samples) != len(index):
-            raise ValueError(f"{type(self.leaf).__name__}.__getitems__ gave {len(samples)} samples for {len(index)} indices.")
+            raise ValueError(
+                f"{type(self.leaf).__name__}.__getitems__ gave {len(samples)} samples for "
+                f"{len(index)} indices."
+            )
         if self.transforms:
             samples = [list(sample) for sample in samples]
             transforms = self.transforms
@@ -201,10 +253,18 @@ def _transposed(samples: Sequence) -> list:
 
 
 def _check_dataset(dataset: Any) -> None:
-    if not isinstance(dataset, AvalancheDataset) or type(dataset).__getitem__ is not AvalancheDataset.__getitem__:
-        raise NotFlat(f"{type(dataset).__name__} is no AvalancheDataset, or reads its samples in a way of its own.")
+    if (
+        not isinstance(dataset, AvalancheDataset)
+        or type(dataset).__getitem__ is not AvalancheDataset.__getitem__
+    ):
+        raise NotFlat(
+            f"{type(dataset).__name__} is no AvalancheDataset, or reads its samples in a way "
+            "of its own."
+        )
     if dataset.collate_fn is not default_collate:
-        raise NotFlat(f"the data set collates with {dataset.collate_fn!r}, not with torch's default_collate.")
+        raise NotFlat(
+            f"the data set collates with {dataset.collate_fn!r}, not with torch's default_collate."
+        )
     if len(dataset) == 0:
         raise NotFlat("the data set is empty: there is no sample to see its form.")
 
@@ -212,13 +272,28 @@ def _check_dataset(dataset: Any) -> None:
 def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource | _SampleSource:
     sample = leaf[index]
     _check_sample(leaf, sample, transforms)
-    batched = hasattr(leaf, "__getitems__") and not (transforms and isinstance(leaf, Subset)) and _reads_batches(leaf, index, len(sample))
+    batched = (
+        hasattr(leaf, "__getitems__")
+        and not (transforms and isinstance(leaf, Subset))
+        and _reads_batches(leaf, index, len(sample))
+    )
     if _in_tensors(leaf):
-        columns = [_fold(leaf, place, [transform for at, transform in transforms if at == place]) for place in range(len(leaf.tensors))]
+        columns = [
+            _fold(leaf, place, [transform for at, transform in transforms if at == place])
+            for place in range(len(leaf.tensors))
+        ]
         left = {place for place, column in enumerate(columns) if column is None}
         if len(left) <= 1 and not (left == {1} and type(leaf) in NUMBER_LABELS):
-            tensors = tuple(leaf.tensors[place] if column is None else column for place, column in enumerate(columns))
-            return _TensorSource(tensors, tuple(transform for transform in transforms if transform[0] in left), leaf, transforms)
+            tensors = tuple(
+                leaf.tensors[place] if column is None else column
+                for place, column in enumerate(columns)
+            )
+            return _TensorSource(
+                tensors,
+                tuple(transform for transform in transforms if transform[0] in left),
+                leaf,
+                transforms,
+            )
     return _SampleSource(leaf, transforms, batched)
 
 
@@ -226,14 +301,18 @@ def _in_tensors(leaf: Any) -> bool:
     """Whether the samples of a leaf are the rows of its `tensors`."""
     if type(leaf) is TensorImages:
         return not leaf.as_pil
-    return type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(type(column) is Tensor for column in leaf.tensors)
+    return type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(
+        type(column) is Tensor for column in leaf.tensors
+    )
 
 
 def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
     if type(sample) not in (tuple, list) or len(sample) < 2:
         raise NotFlat(f"{type(leaf).__name__} gives a {type(sample).__name__}, not an (x, y, …).")
     if any(place >= len(sample) for place, _ in transforms):
-        raise NotFlat(f"{type(leaf).__name__} gives {len(sample)} values, fewer than there are transforms.")
+        raise NotFlat(
+            f"{type(leaf).__name__} gives {len(sample)} values, fewer than there are transforms."
+        )
 
 
 def _reads_batches(leaf: Any, index: int, width: int) -> bool:
@@ -245,12 +324,19 @@ def _reads_batches(leaf: Any, index: int, width: int) -> bool:
 
 
 def _fold(leaf: Any, place: int, transforms: list[Callable]) -> Tensor | None:
-    """The column after its transforms, if these are class mappings only; None if they must run sample by sample."""
+    """The column after its transforms, if these are class mappings only; None if they must run
+    sample by sample.
+    """
     column = leaf.tensors[place]
     as_number = place == 1 and type(leaf) in NUMBER_LABELS
     if not transforms and not as_number:
         return column
-    if column.ndim != 1 or column.is_floating_point() or column.is_complex() or column.dtype == torch.bool:
+    if (
+        column.ndim != 1
+        or column.is_floating_point()
+        or column.is_complex()
+        or column.dtype == torch.bool
+    ):
         return None
     column = column.long()
     for transform in transforms:
@@ -263,7 +349,12 @@ def _fold(leaf: Any, place: int, transforms: list[Callable]) -> Tensor | None:
 
 def _class_mapping(transform: Callable) -> list[int] | None:
     """Avalanche's `partial(lookup, mapping)`: new class id = mapping[class id]."""
-    if not isinstance(transform, partial) or transform.func is not lookup or transform.keywords or len(transform.args) != 1:
+    if (
+        not isinstance(transform, partial)
+        or transform.func is not lookup
+        or transform.keywords
+        or len(transform.args) != 1
+    ):
         return None
     mapping = transform.args[0]
     if not isinstance(mapping, list | tuple) or not all(type(value) is int for value in mapping):
@@ -272,17 +363,26 @@ def _class_mapping(transform: Callable) -> list[int] | None:
 
 
 def _columns_agree(sources: list) -> bool:
-    """All sources are tensors without transforms, alike in form: a batch can be filled source by source."""
-    forms = {tuple((column.dtype, column.device, column.shape[1:]) for column in source.columns) for source in sources}
+    """All sources are tensors without transforms, alike in form: a batch can be filled source by
+    source.
+    """
+    forms = {
+        tuple((column.dtype, column.device, column.shape[1:]) for column in source.columns)
+        for source in sources
+    }
     return len(forms) == 1 and forms != {()} and not any(source.transforms for source in sources)
 
 
 def _attribute(attribute: Any) -> Tensor | list:
-    """A data attribute's values by position: int64 if all are ints, else as they are, for `default_collate`."""
+    """A data attribute's values by position: int64 if all are ints, else as they are, for
+    `default_collate`.
+    """
     if isinstance(attribute.data, ConstantSequence) and type(attribute.data[0]) is int:
         return torch.full((len(attribute),), attribute.data[0])
     values: list = [None] * len(attribute)
-    for where, leaf, index, _ in walk(attribute, np.arange(len(values)), np.arange(len(values)), None, ()):
+    for where, leaf, index, _ in walk(
+        attribute, np.arange(len(values)), np.arange(len(values)), None, ()
+    ):
         for position, i in zip(where.tolist(), index.tolist(), strict=True):
             values[position] = leaf[i]
     return torch.tensor(values) if all(type(value) is int for value in values) else values

@@ -1,10 +1,14 @@
-"""The splits: a data set dealt out over steps by class, as Avalanche's `nc_benchmark` gives it. A label is the original class id.
+"""The splits: a data set dealt out over steps by class, as Avalanche's `nc_benchmark` gives it. A
+label is the original class id.
 
 All take the same arguments.
-`num_steps`: equal steps; with `base_fraction=0.5` a base step with half of the classes comes first and is not counted.
-`class_order`: "paper", a name of `CLASS_ORDERS`, all class ids in a sequence, or None for a permutation drawn by `seed`, its only use.
-`transforms`: a name of `TRANSFORMS`. `image_size=None`: 224 px with "official", else as the data has it.
-The benchmark also carries `class_names`, indexed by class id, and `image_shape`. No global random generator is touched.
+`num_steps`: equal steps; with `base_fraction=0.5` a base step with half of the classes comes first
+and is not counted.
+`class_order`: "paper", a name of `CLASS_ORDERS`, all class ids in a sequence, or None for a
+permutation drawn by `seed`, its only use.
+`transforms`: a name of `TRANSFORMS`. `image_size=None`: 224 px with "official", else as the data
+has it. The benchmark also carries `class_names`, indexed by class id, and `image_shape`. No global
+random generator is touched.
 """
 
 from pathlib import Path
@@ -18,55 +22,127 @@ from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synset
 
 
 def split_cifar100(
-    root: Path | str | None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = "paper",
-    transforms: str = "dytox", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: Path | str | None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = "paper",
+    transforms: str = "dytox",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
-    """CIFAR-100, 3 x 32 x 32. `root` holds cifar-100-python/; None is Avalanche's folder for data. "paper" is cifar100-a."""
-    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=100, paper_order="cifar100-a")
+    """CIFAR-100, 3 x 32 x 32. `root` holds cifar-100-python/; None is Avalanche's folder for data.
+    "paper" is cifar100-a.
+    """
+    plan = Plan(
+        num_steps,
+        base_fraction,
+        class_order,
+        transforms,
+        image_size,
+        seed,
+        num_classes=100,
+        paper_order="cifar100-a",
+    )
     return make_benchmark(read_cifar100(root, download=download), plan)
 
 
 def split_imagenet100(
-    root: Path | str | None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = "paper",
-    transforms: str = "dytox", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: Path | str | None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = "paper",
+    transforms: str = "dytox",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
-    """The first 100 synsets of ImageNet, 224 px, from train/<synset>/ and val/<synset>/ in `root`: exactly these 100, or all 1000."""
-    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=100, paper_order="imagenet100")
+    """The first 100 synsets of ImageNet, 224 px, from train/<synset>/ and val/<synset>/ in `root`:
+    exactly these 100, or all 1000.
+    """
+    plan = Plan(
+        num_steps,
+        base_fraction,
+        class_order,
+        transforms,
+        image_size,
+        seed,
+        num_classes=100,
+        paper_order="imagenet100",
+    )
     _refuse_download(download, "ImageNet", "needs an account at https://image-net.org")
     return make_benchmark(read_imagenet(root, imagenet100_synsets()), plan)
 
 
 def split_imagenet1000(
-    root: Path | str | None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = "paper",
-    transforms: str = "dytox", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: Path | str | None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = "paper",
+    transforms: str = "dytox",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
     """ImageNet (ILSVRC 2012), 224 px, from train/<synset>/ and val/<synset>/ in `root`."""
-    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=1000, paper_order="imagenet1000")
+    plan = Plan(
+        num_steps,
+        base_fraction,
+        class_order,
+        transforms,
+        image_size,
+        seed,
+        num_classes=1000,
+        paper_order="imagenet1000",
+    )
     _refuse_download(download, "ImageNet", "needs an account at https://image-net.org")
     return make_benchmark(read_imagenet(root, imagenet_synsets()), plan)
 
 
 def split_digits(
-    root: None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = None,
-    transforms: str = "plain", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = None,
+    transforms: str = "plain",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
-    """scikit-learn's 1797 digits, 10 classes, 1 x 8 x 8 in [-1, 1]. They come with scikit-learn: no `root`, nothing to download.
+    """scikit-learn's 1797 digits, 10 classes, 1 x 8 x 8 in [-1, 1]. They come with scikit-learn: no
+    `root`, nothing to download.
 
-    The test images are the second of each class, in scikit-learn's order, and every fifth after it, whatever the seed.
+    The test images are the second of each class, in scikit-learn's order, and every fifth after it,
+    whatever the seed.
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=10)
     if root is not None:
-        raise ValueError(f"split_digits reads scikit-learn's own images: root must be None, got {str(root)!r}.")
+        raise ValueError(
+            f"split_digits reads scikit-learn's own images: root must be None, got {str(root)!r}."
+        )
     return make_benchmark(read_digits(), plan)
 
 
 def split_npz(
-    root: Path | str | None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = None,
-    transforms: str = "plain", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: Path | str | None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = None,
+    transforms: str = "plain",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
-    """Arrays x_train, y_train, x_test, y_test [, class_names] of the npz file `root`, read without pickle.
+    """Arrays x_train, y_train, x_test, y_test [, class_names] of the npz file `root`, read without
+    pickle.
 
-    Images are (n, h, w, 3) or (n, h, w), uint8 or float in [0, 1]; grey ones become RGB. Labels are 0 to C - 1.
+    Images are (n, h, w, 3) or (n, h, w), uint8 or float in [0, 1]; grey ones become RGB. Labels are
+    0 to C - 1.
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed)
     _refuse_download(download, "an npz file", "must be on disk")
@@ -74,13 +150,22 @@ def split_npz(
 
 
 def split_folder(
-    root: Path | str | None = None, *, num_steps: int, base_fraction: int | float = 0.0, class_order: ClassOrder = None,
-    transforms: str = "plain", image_size: int | None = None, seed: int = 0, download: bool = False,
+    root: Path | str | None = None,
+    *,
+    num_steps: int,
+    base_fraction: int | float = 0.0,
+    class_order: ClassOrder = None,
+    transforms: str = "plain",
+    image_size: int | None = None,
+    seed: int = 0,
+    download: bool = False,
 ) -> NCScenario:
-    """Own images, 224 px unless said otherwise, from train/<class>/… and test/<class>/… (or val/) in `root`. Sorted names are class ids.
+    """Own images, 224 px unless said otherwise, from train/<class>/… and test/<class>/… (or val/)
+    in `root`. Sorted names are class ids.
 
-    A `root` of class folders alone is divided: by sorted path, the second image of each class and every fifth after it are test images.
-    Hidden files are passed over; any other file that is not a readable image is an error.
+    A `root` of class folders alone is divided: by sorted path, the second image of each class and
+    every fifth after it are test images. Hidden files are passed over; any other file that is not a
+    readable image is an error.
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed)
     _refuse_download(download, "a folder of images", "must be on disk")

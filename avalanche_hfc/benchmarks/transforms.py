@@ -1,4 +1,6 @@
-"""Transforms by name, as pairs (train, eval): `dytox` as the paper says, `official` as the released code, `plain` without augmentation."""
+"""Transforms by name, as pairs (train, eval): `dytox` as the paper says, `official` as the released
+code, `plain` without augmentation.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from torchvision.transforms import functional as TF
 from avalanche_hfc._names import lookup
 
 Transform = Callable[[Any], Tensor]
-PADDED_CROP_LIMIT = 32      # px; up to here dytox and official crop with padding and never resize
+PADDED_CROP_LIMIT = 32  # px; up to here dytox and official crop with padding and never resize
 
 
 class Statistics(NamedTuple):
@@ -28,9 +30,11 @@ CIFAR100 = Statistics((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 
 class PlainTransform:
-    """No augmentation: squash to a square of `image_size`, scale to [0, 1], then to [-1, 1] (mean 0.5, std 0.5).
+    """No augmentation: squash to a square of `image_size`, scale to [0, 1], then to [-1, 1] (mean
+    0.5, std 0.5).
 
-    Takes a PIL image or a tensor (…, c, h, w) of one image or a batch: uint8, or float, which must be in [0, 1] already.
+    Takes a PIL image or a tensor (…, c, h, w) of one image or a batch: uint8, or float, which must
+    be in [0, 1] already.
     """
 
     def __init__(self, image_size: int):
@@ -41,8 +45,12 @@ class PlainTransform:
         if tensor.is_floating_point():
             tensor = tensor.mul(2).sub_(1)
         else:
-            tensor = tensor.float().div_(127.5).sub_(1)      # bitwise 2 · (x / 255) - 1
-        return tensor if tensor.shape[-2:] == self.size else TF.resize(tensor, list(self.size), antialias=True)
+            tensor = tensor.float().div_(127.5).sub_(1)  # bitwise 2 · (x / 255) - 1
+        return (
+            tensor
+            if tensor.shape[-2:] == self.size
+            else TF.resize(tensor, list(self.size), antialias=True)
+        )
 
 
 def _plain(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
@@ -50,11 +58,19 @@ def _plain(image_size: int, statistics: Statistics) -> tuple[Transform, Transfor
 
 
 def _posterize(image: Image.Image, bits_to_keep: int, **options) -> Image.Image:
-    """timm asks for 0 bits at magnitude 10, in one of some 650 images. No bit kept is black; Pillow 13 raises instead."""
-    return Image.new(image.mode, image.size) if bits_to_keep == 0 else posterize(image, bits_to_keep, **options)
+    """timm asks for 0 bits at magnitude 10, in one of some 650 images. No bit kept is black; Pillow
+    13 raises instead.
+    """
+    return (
+        Image.new(image.mode, image.size)
+        if bits_to_keep == 0
+        else posterize(image, bits_to_keep, **options)
+    )
 
 
-def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tuple[Transform, Transform]:
+def _augmented(
+    image_size: int, statistics: Statistics, *, erasing: float
+) -> tuple[Transform, Transform]:
     """timm's colour jitter is left out: RandAugment switches it off anyway."""
     train = create_transform(
         image_size,
@@ -65,7 +81,7 @@ def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tu
         color_jitter=None,
         auto_augment="rand-m9-mstd0.5-inc1",
         interpolation="bicubic",
-        mean=IMAGENET.mean,      # also the grey that RandAugment fills with, whatever `statistics` are
+        mean=IMAGENET.mean,  # also the grey that RandAugment fills with, whatever `statistics` are
         std=IMAGENET.std,
         re_prob=erasing,
         re_mode="pixel",
@@ -75,20 +91,34 @@ def _augmented(image_size: int, statistics: Statistics, *, erasing: float) -> tu
         if operation.name == "PosterizeIncreasing":
             operation.aug_fn = _posterize
     normalise = Normalize(*statistics)
-    train.transforms = [normalise if isinstance(stage, Normalize) else stage for stage in train.transforms]
+    train.transforms = [
+        normalise if isinstance(stage, Normalize) else stage for stage in train.transforms
+    ]
     if image_size <= PADDED_CROP_LIMIT:
         train.transforms[0] = RandomCrop(image_size, padding=4)
         return train, Compose([ToTensor(), normalise])
-    return train, create_transform(image_size, interpolation="bicubic", crop_pct=0.875, mean=statistics.mean, std=statistics.std)
+    return train, create_transform(
+        image_size,
+        interpolation="bicubic",
+        crop_pct=0.875,
+        mean=statistics.mean,
+        std=statistics.std,
+    )
 
 
 def _dytox(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
-    """The paper's and DyTox's: no random erasing; the data's own `statistics` up to 32 px, ImageNet's above."""
-    return _augmented(image_size, statistics if image_size <= PADDED_CROP_LIMIT else IMAGENET, erasing=0.0)
+    """The paper's and DyTox's: no random erasing; the data's own `statistics` up to 32 px,
+    ImageNet's above.
+    """
+    return _augmented(
+        image_size, statistics if image_size <= PADDED_CROP_LIMIT else IMAGENET, erasing=0.0
+    )
 
 
 def _official(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
-    """The released code's: random erasing 0.25 and ImageNet's statistics, whatever the data. `statistics` play no part."""
+    """The released code's: random erasing 0.25 and ImageNet's statistics, whatever the data.
+    `statistics` play no part.
+    """
     return _augmented(image_size, IMAGENET, erasing=0.25)
 
 
@@ -99,6 +129,10 @@ TRANSFORMS: dict[str, Callable[[int, Statistics], tuple[Transform, Transform]]] 
 }
 
 
-def build_transforms(name: str, image_size: int, *, statistics: Statistics = IMAGENET) -> tuple[Transform, Transform]:
-    """(train, eval) transforms that give square images of `image_size` pixels. `statistics`, of the data, enter dytox up to 32 px only."""
+def build_transforms(
+    name: str, image_size: int, *, statistics: Statistics = IMAGENET
+) -> tuple[Transform, Transform]:
+    """(train, eval) transforms that give square images of `image_size` pixels. `statistics`, of the
+    data, enter dytox up to 32 px only.
+    """
     return lookup(TRANSFORMS, name, "transforms")(image_size, statistics)

@@ -15,12 +15,15 @@ def data() -> None:
 
 @data.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--all", "show_all", is_flag=True, help=f"Name every place of a fault, not the first {SHOWN}.")
+@click.option(
+    "--all", "show_all", is_flag=True, help=f"Name every place of a fault, not the first {SHOWN}."
+)
 def check(folder: Path, show_all: bool) -> None:
     """Look at every image of FOLDER before training.
 
-    Names images that cannot be read, are empty, tiny or grey, classes without an image or in one part only, and test images that are
-    training images as well. Exit code 1 if the folder cannot be trained on as it is.
+    Names images that cannot be read, are empty, tiny or grey, classes without an image or in one
+    part only, and test images that are training images as well. Exit code 1 if the folder cannot be
+    trained on as it is.
     """
     from tqdm import tqdm
 
@@ -31,7 +34,9 @@ def check(folder: Path, show_all: bool) -> None:
     click.echo(f"{folder}: {result.num_images} images in {result.num_classes} classes")
     for finding in result.findings:
         shown = finding.where if show_all else finding.where[:SHOWN]
-        click.echo(f"{'stops ' if finding.stops else 'note  '} {finding.what}: {len(finding.where)}")
+        click.echo(
+            f"{'stops ' if finding.stops else 'note  '} {finding.what}: {len(finding.where)}"
+        )
         for place in shown:
             click.echo(f"         {place}")
         if len(shown) < len(finding.where):

@@ -14,8 +14,9 @@ SHOWN = 4
 def diff(first: Path, second: Path) -> None:
     """Where two runs part.
 
-    Names the settings that differ, and the first epoch, step and class whose numbers do; train.csv holds a digest of the weights after
-    every epoch. Times and memory do not count. Exit code 1 if the runs part.
+    Names the settings that differ, and the first epoch, step and class whose numbers do; train.csv
+    holds a digest of the weights after every epoch. Times and memory do not count. Exit code 1 if
+    the runs part.
     """
     from avalanche_hfc.store.diff import diff_runs
 
@@ -25,8 +26,13 @@ def diff(first: Path, second: Path) -> None:
     for parting in result.partings:
         click.echo(f"{parting.file:<9}{parting.place}")
         for column, before, after in parting.columns[:SHOWN]:
-            click.echo(f"         {column}" + ("" if before is None and after is None else f": {before}, {after}"))
+            click.echo(
+                f"         {column}"
+                + ("" if before is None and after is None else f": {before}, {after}")
+            )
         if len(parting.columns) > SHOWN:
             click.echo(f"         … and {len(parting.columns) - SHOWN} more columns")
-    click.echo(f"The runs {'agree in all' if result.same else 'part after'} {result.num_alike} rows.")
+    click.echo(
+        f"The runs {'agree in all' if result.same else 'part after'} {result.num_alike} rows."
+    )
     sys.exit(0 if result.same else 1)

@@ -10,15 +10,35 @@ from avalanche_hfc.engine.host_warnings import quiet_host
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("new_folder", type=click.Path(path_type=Path))
-@click.option("--epochs", type=click.IntRange(min=1), help="Of the new step; as in the run if not given.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Run folder of the longer run  [default: beside RUN]")
-@click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data of RUN is, if it is no longer where it was.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), help="Of the new step; as in the run if not given."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run folder of the longer run  [default: beside RUN]",
+)
+@click.option(
+    "--data",
+    "data_root",
+    type=click.Path(path_type=Path),
+    help="Where the data of RUN is, if it is no longer where it was.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
-def learn(run: Path, new_folder: Path, epochs: int | None, out: Path | None, data_root: Path | None, device: str) -> None:
-    """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new classes.
+def learn(
+    run: Path,
+    new_folder: Path,
+    epochs: int | None,
+    out: Path | None,
+    data_root: Path | None,
+    device: str,
+) -> None:
+    """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
+    classes.
 
-    NEW_FOLDER holds a folder of images for each class, or train/ and test/ with such folders. RUN is only read: the longer run has a
-    folder of its own, with all rows, and can be used as RUN again.
+    NEW_FOLDER holds a folder of images for each class, or train/ and test/ with such folders. RUN
+    is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
+    again.
     """
     quiet_host()
     click.echo("Loading torch and Avalanche …", err=True)
@@ -28,9 +48,20 @@ def learn(run: Path, new_folder: Path, epochs: int | None, out: Path | None, dat
 
     bar = RunBar(f"{run} + {new_folder.name}")
     try:
-        folder = teach(run, new_folder, epochs=epochs, out=out, data_root=data_root, device=device, progress=bar)
+        folder = teach(
+            run,
+            new_folder,
+            epochs=epochs,
+            out=out,
+            data_root=data_root,
+            device=device,
+            progress=bar,
+        )
     finally:
         bar.close()
     for word, found in accuracies(folder).items():
-        click.echo(f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, {found.images} test images")
+        click.echo(
+            f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, "
+            f"{found.images} test images"
+        )
     click.echo(f"Rows: {folder}")

@@ -10,9 +10,11 @@ from avalanche_hfc.recipes.tables import FURTHER_TABLES
 @click.command("list")
 @click.argument("pattern", required=False)
 def list_recipes(pattern: str | None) -> None:
-    """The recipes, by table and scale. PATTERN is a part of a name or a shell's pattern: hfc list 'cifar100-*-hfc@*'.
+    """The recipes, by table and scale. PATTERN is a part of a name or a shell's pattern: hfc list
+    'cifar100-*-hfc@*'.
 
-    Without PATTERN names are written with braces, which a shell expands; hfc list '*' writes each on a line of its own.
+    Without PATTERN names are written with braces, which a shell expands; hfc list '*' writes each
+    on a line of its own.
     """
     if pattern is None:
         for scale, words in SCALES.items():
@@ -23,4 +25,7 @@ def list_recipes(pattern: str | None) -> None:
         for line in lines:
             click.echo(f"  {line}")
     if pattern is None:
-        click.echo("\nhfc list PATTERN names each; hfc show RECIPE tells its values; hfc run RECIPE runs it.")
+        click.echo(
+            "\nhfc list PATTERN names each; hfc show RECIPE tells its values; hfc run RECIPE "
+            "runs it."
+        )

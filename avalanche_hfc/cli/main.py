@@ -1,4 +1,6 @@
-"""Entry point of `hfc`. Nothing heavy is imported before a command runs: `hfc --help` needs neither torch nor Avalanche."""
+"""Entry point of `hfc`. Nothing heavy is imported before a command runs: `hfc --help` needs neither
+torch nor Avalanche.
+"""
 
 import sys
 

@@ -15,10 +15,25 @@ from avalanche_hfc.recipes import Recipe, override, recipe
 @click.argument("name", metavar="RECIPE")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
-@click.option("--synthetic", is_flag=True, help="Random images of the right size in the place of the data.")
-@click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="Training batches to time in each of two steps.")
+@click.option(
+    "--synthetic", is_flag=True, help="Random images of the right size in the place of the data."
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Training batches to time in each of two steps.",
+)
 @click.pass_context
-def plan(context: click.Context, name: str, device: str, data_root: Path | None, synthetic: bool, batches: int) -> None:
+def plan(
+    context: click.Context,
+    name: str,
+    device: str,
+    data_root: Path | None,
+    synthetic: bool,
+    batches: int,
+) -> None:
     """Hours, memory and disk that RECIPE needs, from a few timed batches. Nothing is written.
 
     Values can be changed as in hfc run: hfc plan digits-b0-t5-hfc@demo --epochs 3
@@ -29,7 +44,9 @@ def plan(context: click.Context, name: str, device: str, data_root: Path | None,
     from avalanche_hfc.tasks.plan import plan as estimate
 
     try:
-        found = estimate(chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches)
+        found = estimate(
+            chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches
+        )
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} Or estimate from random images: --synthetic.") from error
     tell(chosen, device, found, synthetic=synthetic)
@@ -40,12 +57,25 @@ def tell(chosen: Recipe, device: str, found: Any, *, synthetic: bool) -> None:
     click.echo(f"{chosen.name} on {device}{', from random images' if synthetic else ''}")
     click.echo(f"  time    about {duration(found.seconds)}")
     first, later = found.rates
-    click.echo(f"          training {duration(sum(found.training))}: {found.images:,} images, all epochs;")
+    click.echo(
+        f"          training {duration(sum(found.training))}: {found.images:,} images, all epochs;"
+    )
     click.echo(f"          {first:.0f} images/s in the first step, {later:.0f} in later ones")
-    click.echo(f"          evaluation and herding {duration(found.evaluation)}: {found.eval_rate:.0f} images/s")
-    click.echo(f"  memory  {size(found.memory)} at the most, {'of the device' if device.startswith('cuda') else 'of the process'}")
-    click.echo(f"  disk    {size(found.disk)}: up to three checkpoints of {size(found.checkpoint)}, rows {size(found.rows)}")
-    click.echo(f"          free in this folder: {size(free)}{'' if free > found.disk else ': too little'}")
+    click.echo(
+        f"          evaluation and herding {duration(found.evaluation)}: "
+        f"{found.eval_rate:.0f} images/s"
+    )
+    click.echo(
+        f"  memory  {size(found.memory)} at the most, "
+        f"{'of the device' if device.startswith('cuda') else 'of the process'}"
+    )
+    click.echo(
+        f"  disk    {size(found.disk)}: up to three checkpoints of {size(found.checkpoint)}, "
+        f"rows {size(found.rows)}"
+    )
+    click.echo(
+        f"          free in this folder: {size(free)}{'' if free > found.disk else ': too little'}"
+    )
 
 
 def duration(seconds: float) -> str:

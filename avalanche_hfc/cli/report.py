@@ -6,18 +6,40 @@ import click
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("report"), show_default=True, help="Where to write it."
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…"
 )
-@click.option("--paper", type=click.Path(path_type=Path), help="CSV file of the paper's numbers to set beside: experiments/paper.csv.")
-@click.option("--pictures", is_flag=True, help="Show exemplars as pictures; the data of the runs must be there.")
-@click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is, for --pictures.")
-def report(folders: tuple[Path, ...], out: Path, paper: Path | None, pictures: bool, data_root: Path | None) -> None:
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("report"),
+    show_default=True,
+    help="Where to write it.",
+)
+@click.option(
+    "--paper",
+    type=click.Path(path_type=Path),
+    help="CSV file of the paper's numbers to set beside: experiments/paper.csv.",
+)
+@click.option(
+    "--pictures",
+    is_flag=True,
+    help="Show exemplars as pictures; the data of the runs must be there.",
+)
+@click.option(
+    "--data",
+    "data_root",
+    type=click.Path(path_type=Path),
+    help="Where the data is, for --pictures.",
+)
+def report(
+    folders: tuple[Path, ...], out: Path, paper: Path | None, pictures: bool, data_root: Path | None
+) -> None:
     """One page on what runs have learned and forgotten, from their CSV files.
 
-    A FOLDER is a run folder, or holds run folders. Several seeds of a recipe are taken together, several recipes stand side by side.
-    The page needs no network and no other file; the same is written as markdown with pictures. Both can be deleted and made again.
+    A FOLDER is a run folder, or holds run folders. Several seeds of a recipe are taken together,
+    several recipes stand side by side. The page needs no network and no other file; the same is
+    written as markdown with pictures. Both can be deleted and made again.
     """
     from avalanche_hfc.engine.host_warnings import quiet_host
     from avalanche_hfc.report import pictures_of_recipe, write_report

@@ -15,20 +15,43 @@ from avalanche_hfc.store.run_folder import RunFolder
 
 @click.command(context_settings=TAKES_OVERRIDES)
 @click.argument("name", metavar="RECIPE")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of weights, batches and transforms.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of weights, batches and transforms.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs"),
+    show_default=True,
     help="The run is kept in OUT/RECIPE/SEED.",
-)  # fmt: skip
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
-@click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes.")
-@click.option("--tensorboard", is_flag=True, help="Write the curves for TensorBoard, too, into the run's folder tensorboard.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes."
+)
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Write the curves for TensorBoard, too, into the run's folder tensorboard.",
+)
 @click.pass_context
 def run(
-    context: click.Context, name: str, seed: int, out: Path, device: str, data_root: Path | None, workers: int, tensorboard: bool
+    context: click.Context,
+    name: str,
+    seed: int,
+    out: Path,
+    device: str,
+    data_root: Path | None,
+    workers: int,
+    tensorboard: bool,
 ) -> None:
-    """Train RECIPE. The same command goes on with a run that was stopped, and leaves a finished one as it is.
+    """Train RECIPE. The same command goes on with a run that was stopped, and leaves a finished one
+    as it is.
 
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
@@ -39,11 +62,28 @@ def run(
     if place.finished:
         click.echo("This run is finished; nothing was done.", err=True)
     else:
-        train(chosen, seed, place, device=device, data_root=data_root, workers=workers, tensorboard=tensorboard)
+        train(
+            chosen,
+            seed,
+            place,
+            device=device,
+            data_root=data_root,
+            workers=workers,
+            tensorboard=tensorboard,
+        )
     tell(chosen, seed, place)
 
 
-def train(chosen: Recipe, seed: int, place: RunFolder, *, device: str, data_root: Path | None, workers: int, tensorboard: bool) -> None:
+def train(
+    chosen: Recipe,
+    seed: int,
+    place: RunFolder,
+    *,
+    device: str,
+    data_root: Path | None,
+    workers: int,
+    tensorboard: bool,
+) -> None:
     click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
     from avalanche_hfc.engine.progress import Several
@@ -52,11 +92,22 @@ def train(chosen: Recipe, seed: int, place: RunFolder, *, device: str, data_root
     bar = RunBar(f"{chosen.name}, seed {seed}")
     listeners = [bar, TensorBoard(place.path / "tensorboard")] if tensorboard else [bar]
     try:
-        run_recipe(chosen, seed, place.path, device=device, data_root=data_root, num_workers=workers, progress=Several(listeners))
+        run_recipe(
+            chosen,
+            seed,
+            place.path,
+            device=device,
+            data_root=data_root,
+            num_workers=workers,
+            progress=Several(listeners),
+        )
     except KeyboardInterrupt:
         bar.close()
         again = shlex.join(["hfc", *sys.argv[1:]])
-        click.echo(f"\nhfc: stopped. What is done is kept in {place.path}. This goes on:\n{again}", err=True)
+        click.echo(
+            f"\nhfc: stopped. What is done is kept in {place.path}. This goes on:\n{again}",
+            err=True,
+        )
         sys.exit(130)
     finally:
         bar.close()
@@ -64,5 +115,12 @@ def train(chosen: Recipe, seed: int, place: RunFolder, *, device: str, data_root
 
 def tell(chosen: Recipe, seed: int, place: RunFolder) -> None:
     last = place.read("steps")[-1]
-    numbers = [f"{word} {float(last[column]):.4f}" for word, column in (("average", "average"), ("last", "accuracy")) if last[column]]
-    click.echo(f"{chosen.name}, seed {seed}: accuracy {', '.join(numbers)} on {last['classes']} classes. Rows: {place.path}")
+    numbers = [
+        f"{word} {float(last[column]):.4f}"
+        for word, column in (("average", "average"), ("last", "accuracy"))
+        if last[column]
+    ]
+    click.echo(
+        f"{chosen.name}, seed {seed}: accuracy {', '.join(numbers)} on {last['classes']} "
+        f"classes. Rows: {place.path}"
+    )

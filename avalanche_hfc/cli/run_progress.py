@@ -1,4 +1,6 @@
-"""What a run shows of itself: a bar on a terminal, plain lines elsewhere, curves for TensorBoard."""
+"""What a run shows of itself: a bar on a terminal, plain lines elsewhere, curves for
+TensorBoard.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,9 @@ QUIET_SECONDS = 30  # between two plain lines about epochs
 
 
 class RunBar(Progress):
-    """Loss terms of the last epoch, accuracy of the last step, average so far, images/s, time left. The time counts new images as alike."""
+    """Loss terms of the last epoch, accuracy of the last step, average so far, images/s, time left.
+    The time counts new images as alike.
+    """
 
     def __init__(self, title: str):
         self.title = title
@@ -26,22 +30,43 @@ class RunBar(Progress):
 
     def begin(self, images: Sequence[int], done: float) -> None:
         self.images, self.step_now = images, int(done)
-        behind = sum(images[: self.step_now]) + (done % 1) * (images[self.step_now] if done % 1 else 0)
-        self.bar = tqdm(total=sum(images), initial=behind, bar_format=BAR, smoothing=0, dynamic_ncols=True, disable=None)
+        behind = sum(images[: self.step_now]) + (done % 1) * (
+            images[self.step_now] if done % 1 else 0
+        )
+        self.bar = tqdm(
+            total=sum(images),
+            initial=behind,
+            bar_format=BAR,
+            smoothing=0,
+            dynamic_ncols=True,
+            disable=None,
+        )
         self._describe()
 
     def _describe(self) -> None:
-        self.bar.set_description_str(f"{self.title}, step {min(self.step_now + 1, len(self.images))}/{len(self.images)}", refresh=False)
+        self.bar.set_description_str(
+            f"{self.title}, step {min(self.step_now + 1, len(self.images))}/{len(self.images)}",
+            refresh=False,
+        )
 
     def batch(self, fraction: float) -> None:
         self.bar.update(fraction * self.images[self.step_now])
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        losses = " ".join(f"{name.removeprefix(LOSS)} {value:.3g}" for name, value in row.items() if name.startswith(LOSS))
-        words = ", ".join(filter(None, [losses, self.accuracy, f"{row['images_per_second']:.0f} images/s"]))
+        losses = " ".join(
+            f"{name.removeprefix(LOSS)} {value:.3g}"
+            for name, value in row.items()
+            if name.startswith(LOSS)
+        )
+        words = ", ".join(
+            filter(None, [losses, self.accuracy, f"{row['images_per_second']:.0f} images/s"])
+        )
         self.bar.set_postfix_str(words)
         if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
-            self._say(f"step {row['step'] + 1}/{len(self.images)}, {row['phase']} epoch {row['epoch'] + 1}: {words}")
+            self._say(
+                f"step {row['step'] + 1}/{len(self.images)}, {row['phase']} epoch "
+                f"{row['epoch'] + 1}: {words}"
+            )
 
     def step(self, row: Mapping[str, Any]) -> None:
         self.step_now = row["step"] + 1
@@ -52,7 +77,10 @@ class RunBar(Progress):
             self._describe()
             self.bar.refresh()
             return
-        words = f"{self.accuracy} on {row['classes']} classes; {row['seconds']:.0f} s, {row['images_per_second']:.0f} images/s"
+        words = (
+            f"{self.accuracy} on {row['classes']} classes; {row['seconds']:.0f} s, "
+            f"{row['images_per_second']:.0f} images/s"
+        )
         self._say(f"step {self.step_now}/{len(self.images)}: {words}")
 
     def _say(self, line: str) -> None:
@@ -65,7 +93,9 @@ class RunBar(Progress):
 
 
 class TensorBoard(Progress):
-    """Every number of train.csv and steps.csv through Avalanche's logger. A resumed run writes its repeated epochs a second time."""
+    """Every number of train.csv and steps.csv through Avalanche's logger. A resumed run writes its
+    repeated epochs a second time.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -9,8 +9,8 @@ import click
 def selftest() -> None:
     """Check this installation in seconds.
 
-    Formulas against loops, golden values, checksums of the class orders, and a training that is stopped and gone on with. Exit code 1 if a
-    check fails.
+    Formulas against loops, golden values, checksums of the class orders, and a training that is
+    stopped and gone on with. Exit code 1 if a check fails.
     """
     from avalanche_hfc.engine.host_warnings import quiet_host
 
@@ -30,5 +30,7 @@ def selftest() -> None:
             failed += 1
             click.echo(f"FAILED  {name}: {error}")
     if failed:
-        click.echo(f"{failed} checks failed: results of this installation are not to be trusted.", err=True)
+        click.echo(
+            f"{failed} checks failed: results of this installation are not to be trusted.", err=True
+        )
     sys.exit(1 if failed else 0)

@@ -5,7 +5,14 @@ import click
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.describe import HFC_FORMS, command, cost, expectation, other_forms, text_of
+from avalanche_hfc.recipes.describe import (
+    HFC_FORMS,
+    command,
+    cost,
+    expectation,
+    other_forms,
+    text_of,
+)
 from avalanche_hfc.recipes.listing import tables_of
 
 
@@ -15,12 +22,18 @@ from avalanche_hfc.recipes.listing import tables_of
 def show(context: click.Context, name: str) -> None:
     """Every value of RECIPE with its source, its command, cost and what to expect.
 
-    Values can be changed: hfc show cifar100-b0-t10-hfc@small --epochs 3 --method.relation-weight 0.5
+    Values can be changed: hfc show cifar100-b0-t10-hfc@small --epochs 3 --method.relation-weight
+    0.5
     """
     quiet_host()  # a method of the user's own loads the host
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo(chosen.name)
-    facts = {"command": command(chosen), "cost": cost(chosen), "expect": expectation(chosen), "tables": ", ".join(tables_of(name))}
+    facts = {
+        "command": command(chosen),
+        "cost": cost(chosen),
+        "expect": expectation(chosen),
+        "tables": ", ".join(tables_of(name)),
+    }
     for word, text in facts.items():
         click.echo(f"  {word:8} {text}")
     show_values(chosen)
@@ -41,10 +54,16 @@ def show_values(chosen: Recipe) -> None:
 def show_forms(chosen: Recipe) -> None:
     if chosen.method.name != "hfc":
         return
-    click.echo("\nmethod.recipe, the losses of HFCStrategy (z: share of old classes); those of this recipe are marked *")
+    click.echo(
+        "\nmethod.recipe, the losses of HFCStrategy (z: share of old classes); those of this "
+        "recipe are marked *"
+    )
     own = dict(chosen.method.options)["recipe"]
     for form, parts in HFC_FORMS.items():
-        click.echo(f"{'*' if form == own else ' '} {form:9} " + "; ".join(f"{part}: {words}" for part, words in parts.items()))
+        click.echo(
+            f"{'*' if form == own else ' '} {form:9} "
+            + "; ".join(f"{part}: {words}" for part, words in parts.items())
+        )
     for name, changed in other_forms(chosen).items():
         click.echo(f"\n{name} changes")
         for leaf, (here, there) in changed.items():

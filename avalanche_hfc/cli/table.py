@@ -12,13 +12,18 @@ from avalanche_hfc.cli.table_options import run_options
 @click.command(context_settings=TAKES_OVERRIDES)
 @click.argument("name", metavar="NAME")
 @run_options
-@click.option("--tables", type=click.Path(path_type=Path, file_okay=False), help="Folder of the tables  [default: OUT/tables]")
+@click.option(
+    "--tables",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the tables  [default: OUT/tables]",
+)
 @click.pass_context
 def table(context: click.Context, name: str, tables: Path | None, **options: Any) -> None:
     """Table NAME of the paper: our number, the paper's and the gap, as CSV, markdown and LaTeX.
 
-    Runs what is missing, each run in a folder of its own that other tables share; a finished one is not run again. Values of the recipes
-    can be changed: hfc table cifar100 --epochs 3. Exit code 1 if a run failed.
+    Runs what is missing, each run in a folder of its own that other tables share; a finished one is
+    not run again. Values of the recipes can be changed: hfc table cifar100 --epochs 3. Exit code 1
+    if a run failed.
 
     \b
     cifar100  imagenet100  imagenet1000  plug-and-play  ablation  per-class-20  fh
@@ -41,20 +46,30 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
         raise none_finished(name, options)
 
 
-def write(name: str, cells: list, done: Any, paper: Any, folder: Path, options: dict[str, Any]) -> None:
+def write(
+    name: str, cells: list, done: Any, paper: Any, folder: Path, options: dict[str, Any]
+) -> None:
     from avalanche_hfc.report.methods import write_methods
     from avalanche_hfc.report.paper_table import table_of, title_of
     from avalanche_hfc.report.tables import markdown, write_tables
 
     if name == "methods":
-        text, files = write_methods(cells, done.finished, folder / "-".join([name, options["scale"], *options["only"]]))
+        text, files = write_methods(
+            cells, done.finished, folder / "-".join([name, options["scale"], *options["only"]])
+        )
         click.echo(text)
         click.echo(f"Tables: {', '.join(map(str, files))}")
         return
     numbers = table_of(name, options["scale"], cells, done.finished, paper)
     title = title_of(name, options["scale"], done.overrides, paper=paper is not None)
-    files = write_tables(numbers, folder, "-".join([name, options["scale"], *options["only"]]), title)
+    files = write_tables(
+        numbers, folder, "-".join([name, options["scale"], *options["only"]]), title
+    )
     click.echo(markdown(numbers, title))
     if paper is None:
-        click.echo("The paper's numbers are not at hand: no experiments/paper.csv beside the package. --paper FILE names them.", err=True)
+        click.echo(
+            "The paper's numbers are not at hand: no experiments/paper.csv beside the "
+            "package. --paper FILE names them.",
+            err=True,
+        )
     click.echo(f"Tables: {', '.join(map(str, files))}")

@@ -8,17 +8,53 @@ import click
 from avalanche_hfc.recipes import SCALES
 
 RUN_OPTIONS = (
-    click.option("--scale", default="demo", show_default=True, help="; ".join(f"{name}: {words}" for name, words in SCALES.items()) + "."),
-    click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds 0, 1, …"),
-    click.option("--only", multiple=True, metavar="ROW", help="This row alone, as icarl or icarl+hfc; may be given several times."),
-    click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True, help="Run folders."),
-    click.option("--data", type=click.Path(path_type=Path), help="Where the images are; digits need none."),
-    click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at a time, one thread each if several."),
-    click.option("--device", default="cpu", show_default=True, help="As torch calls it: cpu, cuda, cuda:1."),
-    click.option("--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes of a run."),
+    click.option(
+        "--scale",
+        default="demo",
+        show_default=True,
+        help="; ".join(f"{name}: {words}" for name, words in SCALES.items()) + ".",
+    ),
+    click.option(
+        "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds 0, 1, …"
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="ROW",
+        help="This row alone, as icarl or icarl+hfc; may be given several times.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        show_default=True,
+        help="Run folders.",
+    ),
+    click.option(
+        "--data", type=click.Path(path_type=Path), help="Where the images are; digits need none."
+    ),
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Runs at a time, one thread each if several.",
+    ),
+    click.option(
+        "--device", default="cpu", show_default=True, help="As torch calls it: cpu, cuda, cuda:1."
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Loader processes of a run.",
+    ),
     click.option("--no-run", is_flag=True, help="Take what is there; run nothing."),
     click.option(
-        "--paper", type=click.Path(path_type=Path), help="The paper's numbers  [default: experiments/paper.csv beside the package]"
+        "--paper",
+        type=click.Path(path_type=Path),
+        help="The paper's numbers  [default: experiments/paper.csv beside the package]",
     ),
 )
 

@@ -1,4 +1,6 @@
-"""The runs of a table, with a bar for the table and one for the run; a plain line per run where the output is not a terminal."""
+"""The runs of a table, with a bar for the table and one for the run; a plain line per run where the
+output is not a terminal.
+"""
 
 import shlex
 import sys
@@ -17,7 +19,13 @@ from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import TableCell
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
 
-KNOWN = ("ValueError", "FileNotFoundError", "FloatingPointError", "OSError", "PermissionError")  # errors whose text says all
+KNOWN = (
+    "ValueError",
+    "FileNotFoundError",
+    "FloatingPointError",
+    "OSError",
+    "PermissionError",
+)  # errors whose text says all
 
 
 class Done(NamedTuple):
@@ -28,8 +36,12 @@ class Done(NamedTuple):
     overrides: dict[str, Any]
 
 
-def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Mapping[str, Any]) -> Done:
-    """Run what is missing of some cells. A folder of another recipe, or a wrong value, is an error before anything is written."""
+def run_cells(
+    cells: Sequence[TableCell], arguments: Sequence[str], options: Mapping[str, Any]
+) -> Done:
+    """Run what is missing of some cells. A folder of another recipe, or a wrong value, is an error
+    before anything is written.
+    """
     given = overrides_of(arguments)
     runs = runs_of(cells, options["seeds"], options["out"], given)
     there = finished(runs)
@@ -46,7 +58,11 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Map
     try:
         failed = run_all(missing, options)
     except KeyboardInterrupt:
-        click.echo(f"\nInterrupted. What is done is kept; the same command goes on:\n{shlex.join(['hfc', *sys.argv[1:]])}", err=True)
+        click.echo(
+            "\nInterrupted. What is done is kept; the same command goes "
+            f"on:\n{shlex.join(['hfc', *sys.argv[1:]])}",
+            err=True,
+        )
         sys.exit(130)
     return Done(finished(runs), failed, overrides)
 
@@ -69,7 +85,9 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two
     one = train_with_bar if options["jobs"] == 1 else train
-    work = partial(one, device=options["device"], data_root=options["data"], num_workers=options["workers"])
+    work = partial(
+        one, device=options["device"], data_root=options["data"], num_workers=options["workers"]
+    )
     failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
     lines = Lines(bar)
@@ -80,7 +98,10 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[
                 lines.tell(f"{run}: {in_words(row)}")
             else:
                 said = reason(error)
-                lines.tell(f"{run} failed: {said}" if all(said != before for _, before in failed) else "", keep=True)
+                lines.tell(
+                    f"{run} failed: {said}" if all(said != before for _, before in failed) else "",
+                    keep=True,
+                )
                 failed.append((run, said))
     return failed
 
@@ -92,13 +113,17 @@ class Lines:
         self.bar, self.count, self.start = bar, 0, time.monotonic()
 
     def tell(self, text: str, keep: bool = False) -> None:
-        """`keep`: above the bar, not in the place of what was told before. Nothing is told of a run that failed as another did."""
+        """`keep`: above the bar, not in the place of what was told before. Nothing is told of a run
+        that failed as another did.
+        """
         self.count += 1
         if not text:
             return
         if self.bar.disable:
             left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
-            click.echo(f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True)
+            click.echo(
+                f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True
+            )
         elif keep:
             self.bar.write(text, file=sys.stderr)
         else:
@@ -106,7 +131,9 @@ class Lines:
 
 
 class TableRunBar(RunBar):
-    """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its last, which `Lines` tells."""
+    """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its
+    last, which `Lines` tells.
+    """
 
     def _say(self, line: str) -> None:
         if time.monotonic() - self._spoke > QUIET_SECONDS:
@@ -142,4 +169,7 @@ def end(done: Done) -> None:
 
 
 def none_finished(table: str, options: Mapping[str, Any]) -> ValueError:
-    return ValueError(f"No finished run of table {table} at scale {options['scale']} in {options['out']}. Leave out --no-run.")
+    return ValueError(
+        f"No finished run of table {table} at scale {options['scale']} in {options['out']}. "
+        "Leave out --no-run."
+    )

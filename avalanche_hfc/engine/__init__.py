@@ -1,1 +1,3 @@
-"""From a recipe to rows: build, schedule, run, observe. Modules load when they are asked for: some need no torch."""
+"""From a recipe to rows: build, schedule, run, observe. Modules load when they are asked for: some
+need no torch.
+"""

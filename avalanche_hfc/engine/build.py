@@ -15,14 +15,30 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc.engine.data import build_benchmark, learned_folders
 from avalanche_hfc.engine.schedule import SchedulePlugin
-from avalanche_hfc.models import ConViTEncoder, DyToxModel, ResNet18, ResNet32, TSAViT, ViT, ViTEncoder
+from avalanche_hfc.models import (
+    ConViTEncoder,
+    DyToxModel,
+    ResNet18,
+    ResNet32,
+    TSAViT,
+    ViT,
+    ViTEncoder,
+)
 from avalanche_hfc.recipes import ModelRecipe, Recipe, TrainRecipe
 from avalanche_hfc.recipes.user_methods import load_class
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.decay_groups import decays
 
-HEAD_PARTS = ("head", "tsa", "shared_embedding")  # of a model, by the first word of a parameter's name
-OF_BACKBONE = {"embed_dim": "embed_dim", "num_heads": "num_heads", "in_channels": "in_chans"}  # options of a ViT that timm takes
+HEAD_PARTS = (
+    "head",
+    "tsa",
+    "shared_embedding",
+)  # of a model, by the first word of a parameter's name
+OF_BACKBONE = {
+    "embed_dim": "embed_dim",
+    "num_heads": "num_heads",
+    "in_channels": "in_chans",
+}  # options of a ViT that timm takes
 
 
 class Built(NamedTuple):
@@ -40,12 +56,16 @@ def build(
     data_root: Path | str | None = None,
     plugins: Iterable[BasePlugin] = (),
 ) -> Built:
-    """Benchmark and strategy. torch, numpy and python are seeded first: the same recipe and seed give the same weights."""
+    """Benchmark and strategy. torch, numpy and python are seeded first: the same recipe and seed
+    give the same weights.
+    """
     RNGManager.set_random_seeds(seed)
     benchmark = build_benchmark(recipe, seed, data_root)
     if learned_folders(recipe):  # the weights are those of the checkpoint that is loaded next
         recipe = without_weights(recipe)
-    return Built(benchmark, build_strategy(recipe, build_model(recipe), device=device, plugins=plugins))
+    return Built(
+        benchmark, build_strategy(recipe, build_model(recipe), device=device, plugins=plugins)
+    )
 
 
 # The model
@@ -61,7 +81,9 @@ def vit(image_size: int, options: dict[str, Any]) -> nn.Module:
 
 def dytox(image_size: int, options: dict[str, Any]) -> nn.Module:
     encoder = {name: value for name, value in options.items() if name != "drop_path"}
-    return DyToxModel(ViTEncoder(image_size=image_size, **vit_arguments(encoder)), drop_path=options["drop_path"])
+    return DyToxModel(
+        ViTEncoder(image_size=image_size, **vit_arguments(encoder)), drop_path=options["drop_path"]
+    )
 
 
 def convit(image_size: int, options: dict[str, Any]) -> nn.Module:
@@ -79,9 +101,15 @@ KINDS: dict[str, Callable[[int, dict[str, Any]], nn.Module]] = {
 
 
 def vit_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a recipe as those of our ViTs: what timm takes goes to `backbone_options`, where it is not the backbone's own."""
+    """Options of a recipe as those of our ViTs: what timm takes goes to `backbone_options`, where
+    it is not the backbone's own.
+    """
     ours = {name: value for name, value in options.items() if name not in OF_BACKBONE}
-    inner = {word: options[name] for name, word in OF_BACKBONE.items() if options[name] not in (None, 3 if name == "in_channels" else None)}
+    inner = {
+        word: options[name]
+        for name, word in OF_BACKBONE.items()
+        if options[name] not in (None, 3 if name == "in_channels" else None)
+    }
     return {**ours, "backbone_options": inner}
 
 
@@ -98,7 +126,9 @@ def build_model(recipe: Recipe, device: str | torch.device = "cpu") -> nn.Module
 
 
 def check_tag(recipe: Recipe) -> None:
-    """A recipe of the paper starts from MAE: weights trained with labels have seen those of ImageNet, of every step."""
+    """A recipe of the paper starts from MAE: weights trained with labels have seen those of
+    ImageNet, of every step.
+    """
     options = dict(recipe.model.options)
     if recipe.scale != "paper" or "backbone" not in options or options["weights"] != "timm":
         return
@@ -106,14 +136,19 @@ def check_tag(recipe: Recipe) -> None:
     tag = None if config is None else config.tag
     if tag != "mae":
         raise ValueError(
-            f"{recipe.name}: the paper's ViT starts from MAE; the weights of {options['backbone']!r} have the tag {tag!r}. "
+            f"{recipe.name}: the paper's ViT starts from MAE; the weights of "
+            f"{options['backbone']!r} have the tag {tag!r}. "
             "Choose a backbone with the tag .mae, or weights=none."
         )
 
 
 def without_weights(recipe: Recipe) -> Recipe:
-    """The recipe of a model that starts at random: where a checkpoint is loaded next, nothing needs to be fetched."""
-    options = tuple((name, None if name == "weights" else value) for name, value in recipe.model.options)
+    """The recipe of a model that starts at random: where a checkpoint is loaded next, nothing needs
+    to be fetched.
+    """
+    options = tuple(
+        (name, None if name == "weights" else value) for name, value in recipe.model.options
+    )
     return replace(recipe, model=ModelRecipe(recipe.model.kind, options))
 
 
@@ -121,9 +156,11 @@ def without_weights(recipe: Recipe) -> Recipe:
 
 
 def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
-    """Two groups where the head's rate is another: backbone; head, TSA block and its token. `scale` is what the schedule multiplies by.
+    """Two groups where the head's rate is another: backbone; head, TSA block and its token. `scale`
+    is what the schedule multiplies by.
 
-    With `decay_all` False each is two: norms and biases, whose `decays` is False, follow the others.
+    With `decay_all` False each is two: norms and biases, whose `decays` is False, follow the
+    others.
     """
     own: dict[str, Any] = {"momentum": train.momentum} if train.optimizer == "sgd" else {}
     kind = {"sgd": SGD, "adamw": AdamW}[train.optimizer]
@@ -143,14 +180,30 @@ def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
 
 def by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
     """A parameter group in two: what has weight decay, and norms and biases without."""
-    kept, free = ([parameter for parameter in group["params"] if decays(parameter) == wanted] for wanted in (True, False))
-    return [{**group, "params": kept, "decays": True}, {**group, "params": free, "decays": False, "weight_decay": 0.0}]
+    kept, free = (
+        [parameter for parameter in group["params"] if decays(parameter) == wanted]
+        for wanted in (True, False)
+    )
+    return [
+        {**group, "params": kept, "decays": True},
+        {**group, "params": free, "decays": False, "weight_decay": 0.0},
+    ]
 
 
-def build_strategy(recipe: Recipe, model: nn.Module, *, device: str | torch.device = "cpu", plugins: Iterable[BasePlugin] = ()) -> Any:
+def build_strategy(
+    recipe: Recipe,
+    model: nn.Module,
+    *,
+    device: str | torch.device = "cpu",
+    plugins: Iterable[BasePlugin] = (),
+) -> Any:
     """The strategy around a model. The schedule stands before the plugins given."""
     train, memory = recipe.train, recipe.memory
-    budget = {name: value for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class)) if value is not None}
+    budget = {
+        name: value
+        for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class))
+        if value is not None
+    }
     name = recipe.method.name
     kind = STRATEGIES[name] if name in STRATEGIES else load_class(name)
     return kind(

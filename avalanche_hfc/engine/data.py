@@ -1,4 +1,6 @@
-"""The one door to the images of a recipe: run, learn, plan, predict and report read them through here and nowhere else."""
+"""The one door to the images of a recipe: run, learn, plan, predict and report read them through
+here and nowhere else.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +30,9 @@ class DataSet(NamedTuple):
 
 
 def read_cifar(root: Root) -> Source:
-    """CIFAR-100 from the official files in a folder, or from an npz file in the layout of `split_npz`."""
+    """CIFAR-100 from the official files in a folder, or from an npz file in the layout of
+    `split_npz`.
+    """
     if root is None or Path(root).suffix != ".npz":
         return read_cifar100(root, download=False)
     return replace(read_npz(root), statistics=CIFAR100)
@@ -36,27 +40,38 @@ def read_cifar(root: Root) -> Source:
 
 DATA_SETS = {
     "cifar100": DataSet(read_cifar, 100, "cifar100-a", CIFAR100),
-    "imagenet100": DataSet(lambda root: read_imagenet(root, imagenet100_synsets()), 100, "imagenet100"),
-    "imagenet1000": DataSet(lambda root: read_imagenet(root, imagenet_synsets()), 1000, "imagenet1000"),
+    "imagenet100": DataSet(
+        lambda root: read_imagenet(root, imagenet100_synsets()), 100, "imagenet100"
+    ),
+    "imagenet1000": DataSet(
+        lambda root: read_imagenet(root, imagenet_synsets()), 1000, "imagenet1000"
+    ),
     "digits": DataSet(lambda root: read_digits(), 10),
     "npz": DataSet(read_npz),
     "folder": DataSet(read_folder),
 }
-NEEDED = {"npz": "the npz file", "folder": "the folder of images"}  # data of the user's, which has no default place
+NEEDED = {
+    "npz": "the npz file",
+    "folder": "the folder of images",
+}  # data of the user's, which has no default place
 
 
 def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> Any:
-    """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder learned later.
+    """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder
+    learned later.
 
     Args:
         recipe: What to build.
         seed: Draws the class order where the recipe names none.
-        data_root: Where the data is. None: where the recipe says it was, else Avalanche's folder for data.
+        data_root: Where the data is. None: where the recipe says it was, else Avalanche's
+            folder for data.
     """
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
     source = read_source(recipe, data_root)
     added, folders = [], learned_folders(recipe)
-    if folders and recipe.data.transforms != "plain":  # images in files join them, which are PIL images
+    if (
+        folders and recipe.data.transforms != "plain"
+    ):  # images in files join them, which are PIL images
         for part in (source.train, source.test):
             fit_to_augmentation(part, recipe.data.transforms, recipe.data.image_size)
     for folder in folders:
@@ -68,7 +83,9 @@ def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> Any:
 
 
 def read_source(recipe: Recipe, data_root: Root = None) -> Source:
-    """The images of the recipe's data set, as many of each class as it selects, without folders learned later."""
+    """The images of the recipe's data set, as many of each class as it selects, without folders
+    learned later.
+    """
     data, root = recipe.data, data_root_of(recipe, data_root)
     if root is None and data.dataset in NEEDED:
         raise ValueError(f"{recipe.name}: name {NEEDED[data.dataset]} with --data.")
@@ -80,7 +97,9 @@ def read_source(recipe: Recipe, data_root: Root = None) -> Source:
 
 
 def data_root_of(recipe: Recipe, given: Root) -> Root:
-    """Where the data is: as given, else as noted when the run began, which is so for data of the user's."""
+    """Where the data is: as given, else as noted when the run began, which is so for data of the
+    user's.
+    """
     noted = recipe.own.get("data")
     return given if given is not None or noted is None else str(noted)
 
@@ -94,7 +113,9 @@ def learned_folders(recipe: Recipe) -> tuple[str, ...]:
 def eval_transform(recipe: Recipe) -> Callable[[Any], Any]:
     """What an image goes through in evaluation."""
     data = recipe.data
-    return build_transforms(data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics)[1]
+    return build_transforms(
+        data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics
+    )[1]
 
 
 def how_to(recipe: Recipe, root: Root) -> str:
@@ -108,7 +129,9 @@ def how_to(recipe: Recipe, root: Root) -> str:
 
 @dataclass(frozen=True)
 class LongerPlan(Plan):
-    """A plan with steps behind it: `added` is the number of classes of each. Their ids follow those of the data set."""
+    """A plan with steps behind it: `added` is the number of classes of each. Their ids follow those
+    of the data set.
+    """
 
     added: tuple[int, ...] = ()
 
@@ -121,7 +144,9 @@ class LongerPlan(Plan):
 
 
 def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
-    """How the classes are dealt out over the steps; `added` classes for each folder learned later."""
+    """How the classes are dealt out over the steps; `added` classes for each folder learned
+    later.
+    """
     data, known = recipe.data, lookup(DATA_SETS, recipe.data.dataset, "data set")
     return LongerPlan(
         num_steps=data.num_steps,
@@ -139,11 +164,16 @@ def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
 def refuse_known_classes(folder: Path | str, names: Sequence[str], known: Sequence[str]) -> None:
     again = sorted(set(names) & set(known))
     if again:
-        raise ValueError(f"{folder} has classes that are known already: {shortened(again)}. Each class belongs to one step.")
+        raise ValueError(
+            f"{folder} has classes that are known already: {shortened(again)}. Each class "
+            "belongs to one step."
+        )
 
 
 def joined_source(first: Source, second: Source) -> Source:
-    """The classes of the second behind those of the first, under the statistics and the number of channels of the first."""
+    """The classes of the second behind those of the first, under the statistics and the number of
+    channels of the first.
+    """
     offset, grey = len(first.class_names), first.num_channels == 1
     return replace(
         first,

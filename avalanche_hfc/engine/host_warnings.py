@@ -1,4 +1,6 @@
-"""The one place where warnings that the host raises about itself are silenced, for our own commands. A user's program keeps them."""
+"""The one place where warnings that the host raises about itself are silenced, for our own
+commands. A user's program keeps them.
+"""
 
 import warnings
 from pathlib import Path
@@ -7,7 +9,9 @@ HOST_PACKAGES = {"avalanche", "qpsolvers"}
 
 
 def quiet_host() -> None:
-    """Not by a filter: Avalanche's deprecation helper puts filters of its own in front of all others at every call."""
+    """Not by a filter: Avalanche's deprecation helper puts filters of its own in front of all
+    others at every call.
+    """
     show = warnings.showwarning
 
     def show_ours(message, category, filename, lineno, file=None, line=None):

@@ -5,15 +5,21 @@ import platform
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}  # the widest first: it decides which kernels torch takes
+VECTORS = {
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+    "asimd": "NEON",
+}  # the widest first: it decides which kernels torch takes
 
 LIMIT = "ATEN_CPU_CAPABILITY"  # a variable by which torch takes the kernels of an older processor
 
 
 def cpu() -> str:
-    """Name, generation and vector instructions of the processor, and whether torch is told to use older ones.
+    """Name, generation and vector instructions of the processor, and whether torch is told to use
+    older ones.
 
-    Two processors of one name may be of different generations, and the generation decides how sums are rounded.
+    Two processors of one name may be of different generations, and the generation decides how sums
+    are rounded.
     """
     facts: dict[str, str] = {}
     if CPUINFO.is_file():
@@ -22,7 +28,11 @@ def cpu() -> str:
             facts.setdefault(key.strip(), value.strip())
     flags = (facts.get("flags") or facts.get("Features") or "").split()
     parts = [facts.get("model name") or platform.processor() or platform.machine()]
-    parts += [f"{word} {facts[key]}" for key, word in (("cpu family", "family"), ("model", "model")) if key in facts]
+    parts += [
+        f"{word} {facts[key]}"
+        for key, word in (("cpu family", "family"), ("model", "model"))
+        if key in facts
+    ]
     parts += [name for flag, name in VECTORS.items() if flag in flags][:1]
     limit = os.environ.get(LIMIT)
     return ", ".join(parts) + (f", {LIMIT}={limit}" if limit else "")

@@ -19,9 +19,10 @@ COST = 0.01  # the share of the time that checkpoints inside a step may take
 
 
 class Saver:
-    """A checkpoint at the end of every step; inside a step after an epoch, of any phase, once the last one lies back 100 times the seconds
-    that it took, or `interval` seconds if given. So they take 1 % of the time inside a step; with the one at its end it stays below 2 % in
-    a step as long as 100 of them.
+    """A checkpoint at the end of every step; inside a step after an epoch, of any phase, once the
+    last one lies back 100 times the seconds that it took, or `interval` seconds if given. So they
+    take 1 % of the time inside a step; with the one at its end it stays below 2 % in a step as long
+    as 100 of them.
     """
 
     def __init__(self, folder: Path, rows: RunRows, interval: float | int | None = None):
@@ -47,7 +48,8 @@ class Saver:
 class Recorder(SupervisedPlugin):
     """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
 
-    Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run needs: epochs are recorded whole.
+    Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run
+    needs: epochs are recorded whole.
     """
 
     rows: RunRows
@@ -58,7 +60,10 @@ class Recorder(SupervisedPlugin):
         self.progress, self.seed = progress, seed
         self.weight_spread = WeightSpread()
         self.step = 0
-        self.seconds_before, self.images = 0.0, 0  # of the step: what earlier processes trained; images of all of it
+        self.seconds_before, self.images = (
+            0.0,
+            0,
+        )  # of the step: what earlier processes trained; images of all of it
         self._start = time.perf_counter()
         self._begin_epoch(0)
 
@@ -116,9 +121,13 @@ class Recorder(SupervisedPlugin):
 
     def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
         phase = strategy.phase_running
-        self._end_epoch(strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module())
+        self._end_epoch(
+            strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
+        )
 
-    def _end_epoch(self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any) -> None:
+    def _end_epoch(
+        self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any
+    ) -> None:
         self.images += self._num_images
         row = {
             "step": self.step,
@@ -128,12 +137,21 @@ class Recorder(SupervisedPlugin):
             **{f"{LOSS}{name}": value for name, value in self._losses(strategy).items()},
             **self.weight_spread.numbers(),
             "accuracy": None,
-            "images_per_second": round(self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1),
+            "images_per_second": round(
+                self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1
+            ),
             "digest": digest(trained),
         }
         self.rows.add("train", [row])
         self.progress.epoch(row)
-        note = {"step": self.step, "inside": True, "phase": phase, "epoch": epoch, "seconds": self.seconds, "images": self.images}
+        note = {
+            "step": self.step,
+            "inside": True,
+            "phase": phase,
+            "epoch": epoch,
+            "seconds": self.seconds,
+            "images": self.images,
+        }
         done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
         self.saver.save_if_due(strategy, {**note, "done": done})
 
@@ -145,5 +163,7 @@ class Recorder(SupervisedPlugin):
             return {}
         mean = self._loss.item() / self._num_batches
         if not math.isfinite(mean):
-            raise FloatingPointError(f"The loss is not finite in step {self.step}, epoch {self.epoch} (counted from 0).")
+            raise FloatingPointError(
+                f"The loss is not finite in step {self.step}, epoch {self.epoch} (counted from 0)."
+            )
         return {"total": mean}

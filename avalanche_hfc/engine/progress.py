@@ -5,10 +5,14 @@ from typing import Any
 
 
 class Progress:
-    """Told of every batch, epoch and step. Each method does nothing: override those you need. Rows are as in the CSV files, unrounded."""
+    """Told of every batch, epoch and step. Each method does nothing: override those you need. Rows
+    are as in the CSV files, unrounded.
+    """
 
     def begin(self, images: Sequence[int], done: float) -> None:
-        """`images` is the number of new images of each step; `done` steps are behind, a fraction of one in the middle of a step."""
+        """`images` is the number of new images of each step; `done` steps are behind, a fraction of
+        one in the middle of a step.
+        """
 
     def batch(self, fraction: float) -> None:
         """A batch of the main phase is done: this fraction of the step's main phase."""

@@ -1,4 +1,6 @@
-"""A run: one recipe, one seed, one folder. Started, gone on with, or found finished by the same call."""
+"""A run: one recipe, one seed, one folder. Started, gone on with, or found finished by the same
+call.
+"""
 
 import errno
 import logging
@@ -18,11 +20,22 @@ from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.step_rows import class_rows, confusion_rows, counts_of, exemplar_rows, judge, summary
+from avalanche_hfc.engine.step_rows import (
+    class_rows,
+    confusion_rows,
+    counts_of,
+    exemplar_rows,
+    judge,
+    summary,
+)
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
-AT_START: dict[str, Any] = {"step": 0, "inside": False, "done": 0.0}  # the note of a checkpoint between steps
+AT_START: dict[str, Any] = {
+    "step": 0,
+    "inside": False,
+    "done": 0.0,
+}  # the note of a checkpoint between steps
 log = logging.getLogger(__name__)
 
 
@@ -38,12 +51,15 @@ def run(
     num_workers: int = 0,
     checkpoint_seconds: float | int | None = None,
 ) -> None:
-    """Train the recipe in this folder. An interrupted run goes on from its last checkpoint: the rows written after it are written again.
+    """Train the recipe in this folder. An interrupted run goes on from its last checkpoint: the
+    rows written after it are written again.
 
-    The rows are those of an unbroken run, time and memory apart. A strategy without `state_dict`, such as Avalanche's own, has no
+    The rows are those of an unbroken run, time and memory apart. A strategy without `state_dict`,
+    such as Avalanche's own, has no
     checkpoints: interrupted, it starts again from the beginning. A finished run is left as it is.
-    `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives benchmark and strategy, and seeds before.
-    `checkpoint_seconds` as `interval` of `Saver`; `num_workers` loader processes.
+    `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
+    benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
+    `num_workers` loader processes.
     """
     check_device(device)
     place, values = RunFolder(folder), recipe.as_dict()
@@ -58,7 +74,10 @@ def run(
         changed = place.begin(values, seed, machine(device))
         with logged(place.log):
             if changed:
-                warn(f"{place.path} goes on under other conditions ({'; '.join(changed)}): its rows may differ from an unbroken run's.")
+                warn(
+                    f"{place.path} goes on under other conditions ({'; '.join(changed)}): "
+                    "its rows may differ from an unbroken run's."
+                )
             rows = RunRows(place)
             recorder.begin(built.strategy, rows, Saver(place.checkpoints, rows, checkpoint_seconds))
             Run(place, built.benchmark, built.strategy, recorder, num_workers).go()
@@ -68,8 +87,15 @@ def run(
 class Run:
     """The steps of a run from where it stands."""
 
-    def __init__(self, place: RunFolder, benchmark: Any, strategy: Any, recorder: Recorder, num_workers: int):
-        self.place, self.benchmark, self.strategy, self.recorder = place, benchmark, strategy, recorder
+    def __init__(
+        self, place: RunFolder, benchmark: Any, strategy: Any, recorder: Recorder, num_workers: int
+    ):
+        self.place, self.benchmark, self.strategy, self.recorder = (
+            place,
+            benchmark,
+            strategy,
+            recorder,
+        )
         self.rows = recorder.rows
         self.options = {"num_workers": num_workers} if num_workers else {}
         self.steps = torch.full((len(benchmark.class_names),), -1)
@@ -86,7 +112,10 @@ class Run:
             if step < first or (self._whole and step < self.num_steps - 1):
                 continue
             interrupted = inside and step == first
-            self.recorder.begin_step(step, **({name: note[name] for name in ("seconds", "images")} if interrupted else {}))
+            self.recorder.begin_step(
+                step,
+                **({name: note[name] for name in ("seconds", "images")} if interrupted else {}),
+            )
             self.train(experience)
             self.write(step)
 
@@ -96,8 +125,14 @@ class Run:
         return getattr(self.strategy, "trains_on_stream", False)
 
     def restore(self) -> dict[str, Any] | None:
-        """Load the last checkpoint and drop the rows behind it. Its note; None: from the beginning."""
-        checkpoint = load_checkpoint(self.place.checkpoints, self.check_rows) if hasattr(self.strategy, "state_dict") else None
+        """Load the last checkpoint and drop the rows behind it. Its note; None: from the
+        beginning.
+        """
+        checkpoint = (
+            load_checkpoint(self.place.checkpoints, self.check_rows)
+            if hasattr(self.strategy, "state_dict")
+            else None
+        )
         if checkpoint is None:
             if any(self.rows.counts.values()):
                 log.info("starts again from the beginning")
@@ -106,22 +141,33 @@ class Run:
         self.strategy.load_state_dict(checkpoint.state)
         self.rows.keep(checkpoint.note["rows"])
         inside = checkpoint.note["inside"]
-        where = "in step {step}, after epoch {epoch} of phase {phase}" if inside else "at the start of step {step}"
+        where = (
+            "in step {step}, after epoch {epoch} of phase {phase}"
+            if inside
+            else "at the start of step {step}"
+        )
         log.info("goes on %s", where.format(**checkpoint.note))
         return checkpoint.note
 
     def check_rows(self, note: Mapping[str, Any]) -> None:
         lacking = self.rows.lacking(note["rows"])
         if lacking:
-            raise Damaged(f"rows that it was saved after are missing from {', '.join(f'{name}.csv' for name in lacking)}")
+            raise Damaged(
+                "rows that it was saved after are missing from "
+                f"{', '.join(f'{name}.csv' for name in lacking)}"
+            )
 
     def train(self, experience: Any) -> None:
-        self.strategy.train(self.benchmark.train_stream if self._whole else experience, **self.options)
+        self.strategy.train(
+            self.benchmark.train_stream if self._whole else experience, **self.options
+        )
         self.seconds = self.recorder.seconds
 
     def write(self, step: int) -> None:
         """One evaluation pass, the rows of the step, a checkpoint."""
-        seen: ConcatDataset = ConcatDataset([test.dataset for test in self.benchmark.test_stream[: step + 1]])
+        seen: ConcatDataset = ConcatDataset(
+            [test.dataset for test in self.benchmark.test_stream[: step + 1]]
+        )
         counts = judge(self.strategy, seen, self.steps)
         self.counts.append(counts)
         row = {
@@ -136,7 +182,13 @@ class Run:
         self.rows.add("exemplars", exemplar_rows(step, self.strategy))
         self.rows.add("steps", [row])
         self.recorder.saver.save(self.strategy, {**AT_START, "step": step + 1})
-        log.info("step %d: accuracy %.4f on %d classes, %.1f s", step, row["accuracy"], row["classes"], self.seconds)
+        log.info(
+            "step %d: accuracy %.4f on %d classes, %.1f s",
+            step,
+            row["accuracy"],
+            row["classes"],
+            self.seconds,
+        )
         self.recorder.progress.step(row)
 
 
@@ -146,20 +198,35 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"No device {device!r} here: {why}. Use cpu; cuda, cuda:1, … on a machine with GPUs.") from None
+        raise ValueError(
+            f"No device {device!r} here: {why}. Use cpu; cuda, cuda:1, … on a machine with GPUs."
+        ) from None
 
 
 def check_room(place: RunFolder, strategy: Any) -> None:
-    """An OSError where the disk has no room for three checkpoints of model, teacher and the optimizer's moments."""
+    """An OSError where the disk has no room for three checkpoints of model, teacher and the
+    optimizer's moments.
+    """
     if not hasattr(strategy, "state_dict"):
         return
-    weights = sum(value.numel() * value.element_size() for value in strategy.model.state_dict().values() if isinstance(value, torch.Tensor))
-    moments = 2 if "betas" in strategy.optimizer.defaults else int(bool(strategy.optimizer.defaults.get("momentum", 0)))
+    weights = sum(
+        value.numel() * value.element_size()
+        for value in strategy.model.state_dict().values()
+        if isinstance(value, torch.Tensor)
+    )
+    moments = (
+        2
+        if "betas" in strategy.optimizer.defaults
+        else int(bool(strategy.optimizer.defaults.get("momentum", 0)))
+    )
     needed = 3 * weights * (2 + moments)
     there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(place.path).free
     if needed > free + there:
-        words = f"No space left: checkpoints of this run need about {needed / 1e9:.1f} GB, {(free + there) / 1e9:.1f} GB are free"
+        words = (
+            f"No space left: checkpoints of this run need about {needed / 1e9:.1f} GB, "
+            f"{(free + there) / 1e9:.1f} GB are free"
+        )
         raise OSError(errno.ENOSPC, words, str(place.path))
 
 
@@ -167,7 +234,9 @@ def peak_memory(device: torch.device) -> int:
     """Bytes: allocated on a GPU at most, or by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def machine(device: str) -> str:
@@ -182,7 +251,9 @@ def warn(message: str) -> None:
 
 class LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk is told by the rows that cannot be written, not by a traceback for each line of the log."""
+        """A full disk is told by the rows that cannot be written, not by a traceback for each line
+        of the log.
+        """
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""The learning rate, weight decay and number of epochs of a step, as functions of step and epoch: nothing to save, nothing to reset."""
+"""The learning rate, weight decay and number of epochs of a step, as functions of step and epoch:
+nothing to save, nothing to reset.
+"""
 
 from typing import Any
 
@@ -9,7 +11,9 @@ from avalanche_hfc.recipes import TrainRecipe
 
 
 class SchedulePlugin(SupervisedPlugin):
-    """Sets what `TrainRecipe` says of epochs, rate and decay. A group's rate is multiplied by its entry `scale` (1 without one)."""
+    """Sets what `TrainRecipe` says of epochs, rate and decay. A group's rate is multiplied by its
+    entry `scale` (1 without one).
+    """
 
     def __init__(self, train: TrainRecipe, *, total_steps: int):
         super().__init__()
@@ -45,5 +49,7 @@ def lr_of(train: TrainRecipe, epoch: int, num_epochs: int) -> float:
         return cosine(train.lr, train.lowest_lr, epoch, num_epochs)
     if train.schedule == "drops":
         assert train.drop_factor is not None
-        return train.lr * train.drop_factor ** sum(epoch >= round(fraction * num_epochs) for fraction in train.drops_at)
+        return train.lr * train.drop_factor ** sum(
+            epoch >= round(fraction * num_epochs) for fraction in train.drops_at
+        )
     return train.lr

@@ -8,7 +8,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from avalanche_hfc.metrics import StepCounts, accuracy, accuracy_nme, evaluate, forgetting, forgetting_heterogeneity
+from avalanche_hfc.metrics import (
+    StepCounts,
+    accuracy,
+    accuracy_nme,
+    evaluate,
+    forgetting,
+    forgetting_heterogeneity,
+)
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.store.run_folder import RunRows
 from avalanche_hfc.strategies import JointTraining
@@ -17,13 +24,16 @@ Row = dict[str, Any]
 
 
 def judge(strategy: Any, data: Any, steps: Int[Tensor, "C"]) -> StepCounts:
-    """One pass with what the strategy predicts with: its head, and the nearest means where it has them."""
+    """One pass with what the strategy predicts with: its head, and the nearest means where it has
+    them.
+    """
     means = getattr(strategy, "class_means", lambda: None)()
     return evaluate(getattr(strategy, "predictor", strategy.model), data, steps, class_means=means)
 
 
 def summary(strategy: Any, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> Row:
-    """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier, head or nearest means.
+    """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier,
+    head or nearest means.
 
     A strategy that trains on the whole stream at once has one step, and no average.
     """
@@ -42,7 +52,9 @@ def summary(strategy: Any, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]
     }
 
 
-def class_rows(step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]) -> Iterator[Row]:
+def class_rows(
+    step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]
+) -> Iterator[Row]:
     for k in (steps >= 0).nonzero().flatten().tolist():
         yield {
             "step": step,
@@ -59,12 +71,21 @@ def class_rows(step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Se
 
 def confusion_rows(step: int, counts: StepCounts) -> Iterator[Row]:
     for k, predicted in counts.confusion.nonzero().tolist():
-        yield {"step": step, "class": k, "predicted": predicted, "count": int(counts.confusion[k, predicted])}
+        yield {
+            "step": step,
+            "class": k,
+            "predicted": predicted,
+            "count": int(counts.confusion[k, predicted]),
+        }
 
 
 def exemplar_rows(step: int, strategy: Any) -> Iterator[Row]:
-    """Ranked positions after the step. None where a strategy keeps no positions, or every image (joint training)."""
-    memory = next((plugin for plugin in strategy.plugins if isinstance(plugin, HerdingReplayPlugin)), None)
+    """Ranked positions after the step. None where a strategy keeps no positions, or every image
+    (joint training).
+    """
+    memory = next(
+        (plugin for plugin in strategy.plugins if isinstance(plugin, HerdingReplayPlugin)), None
+    )
     if memory is None or isinstance(strategy, JointTraining):
         return
     for k, positions in memory.positions_of_class().items():
@@ -79,14 +100,24 @@ def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
         step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
         for name, column in step.items():
             if name != "confusion":
-                column[int(row["class"])] = float(row[name]) if column.is_floating_point() else int(row[name])
+                column[int(row["class"])] = (
+                    float(row[name]) if column.is_floating_point() else int(row[name])
+                )
     for row in rows.read("confusion"):
-        found[int(row["step"])]["confusion"][int(row["class"]), int(row["predicted"])] = int(row["count"])
-    return [StepCounts(correct_nme=columns.pop("correct_nme", None), **columns) for columns in found.values()]
+        found[int(row["step"])]["confusion"][int(row["class"]), int(row["predicted"])] = int(
+            row["count"]
+        )
+    return [
+        StepCounts(correct_nme=columns.pop("correct_nme", None), **columns)
+        for columns in found.values()
+    ]
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:
     whole = ["total", "correct_nme"] if nme else ["total"]
     columns = {name: torch.zeros(num_classes, dtype=torch.int64) for name in whole}
-    columns |= {name: torch.zeros(num_classes, dtype=torch.float64) for name in ("gradient_sum", "gradient_square_sum")}
+    columns |= {
+        name: torch.zeros(num_classes, dtype=torch.float64)
+        for name in ("gradient_sum", "gradient_square_sum")
+    }
     return columns | {"confusion": torch.zeros(num_classes, num_classes, dtype=torch.int64)}

@@ -1,11 +1,24 @@
-"""The two losses of HFC, the released code's, and those of the methods it is compared with, as pure functions of tensors."""
+"""The two losses of HFC, the released code's, and those of the methods it is compared with, as pure
+functions of tensors.
+"""
 
 from avalanche_hfc.losses.afc import add_importance, importance_distillation, normalised_importance
 from avalanche_hfc.losses.classification import corrected_objective, cross_entropy, softmax_gradient
-from avalanche_hfc.losses.compensation import compensation_weights, forgetting_compensation, target_gradient, weights_from_gradient
+from avalanche_hfc.losses.compensation import (
+    compensation_weights,
+    forgetting_compensation,
+    target_gradient,
+    weights_from_gradient,
+)
 from avalanche_hfc.losses.cscct import controlled_transfer, cross_space_clustering
 from avalanche_hfc.losses.distillation import divergence_per_column, knowledge_distillation
-from avalanche_hfc.losses.foster import class_weights, compression, compression_targets, divided_cross_entropy, divided_gradient
+from avalanche_hfc.losses.foster import (
+    class_weights,
+    compression,
+    compression_targets,
+    divided_cross_entropy,
+    divided_gradient,
+)
 from avalanche_hfc.losses.official import official_hfc
 from avalanche_hfc.losses.podnet import nca, nca_gradient, pod_flat, pod_spatial, step_factor
 from avalanche_hfc.losses.relation import relation_distillation, relation_targets

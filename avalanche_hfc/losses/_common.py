@@ -1,7 +1,9 @@
-"""What every loss needs: precision, the column sets that follow from `steps`, and means over groups of a batch.
+"""What every loss needs: precision, the column sets that follow from `steps`, and means over groups
+of a batch.
 
-`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1 where none has yet; the largest
-is the current step. Nothing here reads a tensor's value on the host.
+`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each
+class, -1 where none has yet; the largest is the current step. Nothing here reads a tensor's value
+on the host.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +18,9 @@ from torch import Tensor
 def check_choice(caller: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
     """A ValueError that names what is allowed."""
     if value not in allowed:
-        raise ValueError(f"{caller}: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}.")
+        raise ValueError(
+            f"{caller}: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}."
+        )
 
 
 def full_precision(values: Tensor) -> Tensor:
@@ -25,9 +29,15 @@ def full_precision(values: Tensor) -> Tensor:
 
 
 def outside_autocast(like: Tensor) -> AbstractContextManager:
-    """A context in which operations keep the precision of their inputs. The meta device knows no autocast."""
+    """A context in which operations keep the precision of their inputs. The meta device knows no
+    autocast.
+    """
     kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    return (
+        torch.autocast(kind, enabled=False)
+        if torch.amp.is_autocast_available(kind)
+        else nullcontext()
+    )
 
 
 def seen_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
@@ -54,23 +64,33 @@ def only(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]) -> Float[
     return logits.masked_fill(~columns, float("-inf"))
 
 
-def log_probabilities(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
-    """log softmax over the columns given; 0 in the others, which then add nothing to a sum of p log q. All 0 where no column is given."""
+def log_probabilities(
+    columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]
+) -> Float[Tensor, "b C"]:
+    """log softmax over the columns given; 0 in the others, which then add nothing to a sum of p log
+    q. All 0 where no column is given.
+    """
     return full_precision(only(columns, logits)).log_softmax(1).where(columns, 0.0)
 
 
-def cross_entropy_over(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+def cross_entropy_over(
+    columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
+) -> Float[Tensor, "b"]:
     """CE(z_i, y_i; A) of each sample."""
     return F.cross_entropy(full_precision(only(columns, logits)), targets, reduction="none")
 
 
 def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
-    """1 in the column of the label, 0 elsewhere. `F.one_hot` reads the largest label on the host first."""
+    """1 in the column of the label, 0 elsewhere. `F.one_hot` reads the largest label on the host
+    first.
+    """
     return torch.zeros_like(like).scatter(1, targets[:, None], 1.0)
 
 
 def step_means(values: Float[Tensor, "b"], sample_steps: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """Mean over the samples of each sample's own step. Work b²: a step may be any number, so it cannot be an index."""
+    """Mean over the samples of each sample's own step. Work b²: a step may be any number, so it
+    cannot be an index.
+    """
     same = (sample_steps[:, None] == sample_steps[None, :]).to(values.dtype)
     return (same * values).sum(1) / same.sum(1)
 
@@ -84,7 +104,9 @@ class ClassGroups(NamedTuple):
     @staticmethod
     def of(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> "ClassGroups":
         rows = torch.arange(len(targets), device=targets.device)
-        first = rows.new_full((like.shape[1],), len(targets)).scatter_reduce(0, targets, rows, "amin")
+        first = rows.new_full((like.shape[1],), len(targets)).scatter_reduce(
+            0, targets, rows, "amin"
+        )
         size = like.new_zeros(like.shape[1]).scatter_add(0, targets, torch.ones_like(like[:, 0]))
         return ClassGroups(first[targets], size[targets])
 
@@ -95,7 +117,9 @@ class ClassGroups(NamedTuple):
 
     def maxima(self, rows: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
         """Largest value of each column over the samples of each sample's class."""
-        return rows.scatter_reduce(0, self.first[:, None].expand_as(rows), rows, "amax").index_select(0, self.first)
+        return rows.scatter_reduce(
+            0, self.first[:, None].expand_as(rows), rows, "amax"
+        ).index_select(0, self.first)
 
     def sum_of_means(self, values: Float[Tensor, "b"]) -> Float[Tensor, ""]:
         """Σ over the classes present of the mean over their samples."""

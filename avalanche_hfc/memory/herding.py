@@ -1,8 +1,9 @@
 """Which images of a class to keep: herding and the rules beside it (iCaRL, Alg. 4).
 
-`n` images of one class, `D` features. φ is a feature scaled to unit length (a zero vector stays zero), μ the mean of φ, not scaled again.
-For the rule `raw` alone, φ is the feature as it is.
-All rules work on the scores <w, φ(x)> of all images: no rule needs a vector of D numbers again once φφᵀ is known.
+`n` images of one class, `D` features. φ is a feature scaled to unit length (a zero vector stays
+zero), μ the mean of φ, not scaled again. For the rule `raw` alone, φ is the feature as it is. All
+rules work on the scores <w, φ(x)> of all images: no rule needs a vector of D numbers again once φφᵀ
+is known.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,23 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 
-TIE = 1e-10  # scores closer than this are equal, and the lowest position wins: rounding must not decide between copies of an image
+# scores closer than this are equal, and the lowest position wins: rounding must not decide between
+# copies of an image
+TIE = 1e-10
 MOST_PICKS = 1000  # where iCaRL's code, and HFC's after it, stops
 
 
-def herding_order(features: Float[Tensor, "n D"], count: int, *, rule: str = "greedy") -> Int[Tensor, "k"]:
+def herding_order(
+    features: Float[Tensor, "n D"], count: int, *, rule: str = "greedy"
+) -> Int[Tensor, "k"]:
     """Positions p_1 … p_k of the images to keep, best first, k = min(count, n); int64, on the host.
 
-    - `greedy`: p_k = argmin over the images not yet picked of ‖μ - (φ(x) + Σ_{j<k} φ(p_j)) / k‖. `raw`: the same on features not scaled.
-    - `icarl-code`: p = argmax <w, φ(x)> over all images, w ← w + μ - φ(p), w = μ at first. An image picked again moves w and is not stored.
-      After 1000 picks the images never picked follow in their own order, so that the promised number comes out.
+    - `greedy`: p_k = argmin over the images not yet picked of ‖μ - (φ(x) + Σ_{j<k} φ(p_j)) / k‖.
+      `raw`: the same on features not scaled.
+    - `icarl-code`: p = argmax <w, φ(x)> over all images, w ← w + μ - φ(p), w = μ at first. An
+      image picked again moves w and is not stored.
+      After 1000 picks the images never picked follow in their own order, so that the promised
+      number comes out.
     - `closest`: by ‖φ(x) - μ‖. `first`: as they stand.
 
     A longer order begins with the shorter one. Computed in float64; ties go to the lowest position.
@@ -43,14 +51,19 @@ def check_rule(rule: str) -> None:
 
 
 class _Unit:
-    """φ of one class in float64, as the raw features and one factor each: no scaled copy is made."""
+    """φ of one class in float64, as the raw features and one factor each: no scaled copy is
+    made.
+    """
 
     def __init__(self, features: Float[Tensor, "n D"]):
         self.raw = features.detach().to("cpu", torch.float64).numpy()
         squares = np.einsum("nd,nd->n", self.raw, self.raw)
         broken = np.flatnonzero(~np.isfinite(squares))
         if len(broken):
-            raise ValueError(f"herding_order: {len(broken)} of {len(squares)} features are not finite, the first at position {broken[0]}.")
+            raise ValueError(
+                f"herding_order: {len(broken)} of {len(squares)} features are not finite, "
+                f"the first at position {broken[0]}."
+            )
         self.nonzero = squares > 0
         self.factor = self.nonzero / np.sqrt(np.where(self.nonzero, squares, 1.0))
         self.squares: np.ndarray = self.nonzero  # ‖φ‖²
@@ -63,9 +76,13 @@ class _Unit:
         return self.factor * (self.raw @ (self.factor @ self.raw)) / len(self)
 
     def products(self, count: int) -> Callable[[int], np.ndarray]:
-        """A function giving <φ(p), φ(x)> of every image for a position p: one column a call for few calls, one matrix product for many."""
+        """A function giving <φ(p), φ(x)> of every image for a position p: one column a call for few
+        calls, one matrix product for many.
+        """
         if 8 * count < len(self):
-            return lambda position: self.factor * (self.raw @ (self.factor[position] * self.raw[position]))
+            return lambda position: (
+                self.factor * (self.raw @ (self.factor[position] * self.raw[position]))
+            )
         gram = self.raw @ self.raw.T
         gram *= self.factor
         gram *= self.factor[:, None]
@@ -73,7 +90,9 @@ class _Unit:
 
 
 class _Raw(_Unit):
-    """φ as it is, but for one factor that all images share: the longest has length 1. No order depends on it, and ties are told as ever."""
+    """φ as it is, but for one factor that all images share: the longest has length 1. No order
+    depends on it, and ties are told as ever.
+    """
 
     def __init__(self, features: Float[Tensor, "n D"]):
         super().__init__(features)
@@ -88,7 +107,9 @@ def _best(scores: np.ndarray) -> int:
 
 
 def _greedy(unit: _Unit, count: int) -> list[int]:
-    """‖kμ - Σφ(p_j) - φ‖² = ‖w‖² - 2<w, φ> + ‖φ‖² with w = kμ - Σφ(p_j); ‖φ‖² is 1, or 0 for a zero vector, if φ is scaled."""
+    """‖kμ - Σφ(p_j) - φ‖² = ‖w‖² - 2<w, φ> + ‖φ‖² with w = kμ - Σφ(p_j); ‖φ‖² is 1, or 0 for a zero
+    vector, if φ is scaled.
+    """
     products, pull = unit.products(count), unit.mean_products()
     scores = pull - unit.squares / 2
     order: list[int] = []

@@ -1,8 +1,14 @@
-"""Counts of one evaluation pass, the numbers that follow from them, and the same as Avalanche plugin metrics."""
+"""Counts of one evaluation pass, the numbers that follow from them, and the same as Avalanche
+plugin metrics.
+"""
 
 from avalanche_hfc.metrics.counts import StepCounts
 from avalanche_hfc.metrics.evaluate import evaluate
-from avalanche_hfc.metrics.plugin_metrics import average_incremental_accuracy_metrics, forgetting_heterogeneity_metrics, loss_terms_metrics
+from avalanche_hfc.metrics.plugin_metrics import (
+    average_incremental_accuracy_metrics,
+    forgetting_heterogeneity_metrics,
+    loss_terms_metrics,
+)
 from avalanche_hfc.metrics.summary import (
     accuracy,
     accuracy_nme,

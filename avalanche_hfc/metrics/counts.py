@@ -1,7 +1,7 @@
 """What one evaluation counted, and how a batch's logits become counts.
 
-`b` images, `N` images of the whole evaluation, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each class, -1
-where none has yet. Only seen columns compete.
+`b` images, `N` images of the whole evaluation, `C` columns; a column is a class id. `steps (C,)`
+holds the step that brought each class, -1 where none has yet. Only seen columns compete.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,16 @@ from avalanche_hfc.losses import target_gradient
 
 @dataclass(frozen=True)
 class StepCounts:
-    """One evaluation, per class; tensors on the host. A class without images, or not seen yet, has total 0."""
+    """One evaluation, per class; tensors on the host. A class without images, or not seen yet, has
+    total 0.
+    """
 
-    confusion: Int[Tensor, "C C"]  # images of class (row) predicted as class (column), linear head; int64
-    correct_nme: Int[Tensor, "C"] | None  # right by the nearest class mean; None where no class means were given
+    confusion: Int[
+        Tensor, "C C"
+    ]  # images of class (row) predicted as class (column), linear head; int64
+    correct_nme: (
+        Int[Tensor, "C"] | None
+    )  # right by the nearest class mean; None where no class means were given
     total: Int[Tensor, "C"]
     gradient_sum: Float[Tensor, "C"]  # Σ|Γ_i|, Eq. 6, softmax over the seen columns; float64
     gradient_square_sum: Float[Tensor, "C"]  # Σ|Γ_i|²; float64
@@ -37,13 +43,20 @@ class SeenColumns:
         self.ids = seen.nonzero().flatten()
         self.rank = seen.cumsum(0) - 1  # class id -> place among the seen columns
         if not len(self.ids):
-            raise ValueError(f"No class has been seen: all {len(steps)} entries of steps are below 0.")
+            raise ValueError(
+                f"No class has been seen: all {len(steps)} entries of steps are below 0."
+            )
         self.largest = int(self.ids[-1])  # read once: a batch must not wait for it
 
-    def judge(self, logits: Float[Tensor, "b W"], targets: Int[Tensor, "b"]) -> tuple[Int[Tensor, "b"], Float[Tensor, "b"]]:
+    def judge(
+        self, logits: Float[Tensor, "b W"], targets: Int[Tensor, "b"]
+    ) -> tuple[Int[Tensor, "b"], Float[Tensor, "b"]]:
         """Predicted class ids and |Γ| of a batch, on its device. Targets are of seen classes."""
         if logits.shape[1] <= self.largest:
-            raise ValueError(f"The model gives {logits.shape[1]} columns, but class {self.largest} has been seen. A column is a class id.")
+            raise ValueError(
+                f"The model gives {logits.shape[1]} columns, but class {self.largest} has "
+                "been seen. A column is a class id."
+            )
         competing = logits.index_select(1, self.ids)
         return self.ids[competing.argmax(1)], target_gradient(competing, self.rank[targets])
 
@@ -55,12 +68,16 @@ def count(
     num_columns: int,
     nearest: Int[Tensor, "N"] | None = None,
 ) -> StepCounts:
-    """Counts of all images of an evaluation, at least one. On the host, where sums in float64 have one order and so one result."""
+    """Counts of all images of an evaluation, at least one. On the host, where sums in float64 have
+    one order and so one result.
+    """
     gradient = gradient.double()
     cells = torch.bincount(targets * num_columns + predicted, minlength=num_columns**2)
     return StepCounts(
         confusion=cells.view(num_columns, num_columns),
-        correct_nme=None if nearest is None else torch.bincount(targets[nearest == targets], minlength=num_columns),
+        correct_nme=None
+        if nearest is None
+        else torch.bincount(targets[nearest == targets], minlength=num_columns),
         total=torch.bincount(targets, minlength=num_columns),
         gradient_sum=torch.bincount(targets, gradient, num_columns),
         gradient_square_sum=torch.bincount(targets, gradient**2, num_columns),

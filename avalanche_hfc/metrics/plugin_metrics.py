@@ -1,11 +1,14 @@
-"""Average incremental accuracy, forgetting heterogeneity and loss terms as Avalanche plugin metrics, printed by its loggers.
+"""Average incremental accuracy, forgetting heterogeneity and loss terms as Avalanche plugin
+metrics, printed by its loggers.
 
-Which evaluation counts. A step is a training experience; trained several times in a row it stays one step. Its result is the last
-evaluation made after its training began and before the next step's did, class by class: evaluating twice replaces, evaluating the test
-stream one experience at a time adds up. Images of classes not trained yet are passed over: the full test stream and its seen part give
-one number. Evaluations inside `train()` (`eval_every`) count like any other and are replaced by later ones. Only the one that Avalanche
-makes before the training begins is left out: the step before it has its result, and the one to come has not begun. A step never
-evaluated is not in the mean.
+Which evaluation counts. A step is a training experience; trained several times in a row it stays
+one step. Its result is the last evaluation made after its training began and before the next step's
+did, class by class: evaluating twice replaces, evaluating the test stream one experience at a time
+adds up. Images of classes not trained yet are passed over: the full test stream and its seen part
+give one number. Evaluations inside `train()` (`eval_every`) count like any other and are replaced
+by later ones. Only the one that Avalanche makes before the training begins is left out: the step
+before it has its result, and the one to come has not begun. A step never evaluated is not in the
+mean.
 """
 
 from abc import abstractmethod
@@ -14,11 +17,18 @@ from dataclasses import replace
 import torch
 from avalanche.evaluation.metric_definitions import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
-from avalanche.evaluation.metric_utils import default_metric_name_template, generic_get_metric_name, stream_type
+from avalanche.evaluation.metric_utils import (
+    default_metric_name_template,
+    generic_get_metric_name,
+    stream_type,
+)
 from torch import Tensor
 
 from avalanche_hfc.metrics.counts import SeenColumns, StepCounts, count
-from avalanche_hfc.metrics.summary import average_incremental_accuracy, mean_forgetting_heterogeneity
+from avalanche_hfc.metrics.summary import (
+    average_incremental_accuracy,
+    mean_forgetting_heterogeneity,
+)
 
 
 class StepMetric(PluginMetric[dict[str, float]]):
@@ -32,24 +42,33 @@ class StepMetric(PluginMetric[dict[str, float]]):
 
     @abstractmethod
     def number(self, counts: list[StepCounts], steps: Tensor) -> float:
-        """Of the steps evaluated, in their order. `steps (C,)` has the step of each class id, counted from 0, -1 where none has come."""
+        """Of the steps evaluated, in their order. `steps (C,)` has the step of each class id,
+        counted from 0, -1 where none has come.
+        """
 
     def __str__(self) -> str:
         return self.name
 
     def reset(self) -> None:
         """Forget all steps and the classes seen."""
-        self._steps = torch.empty(0, dtype=torch.int64)  # step of each class id, -1 where none has come
+        self._steps = torch.empty(
+            0, dtype=torch.int64
+        )  # step of each class id, -1 where none has come
         self._experience: int | None = None  # trained last
         self._step = -1
         self._counts_now = False  # whether an evaluation belongs to a step
         self._seen: SeenColumns | None = None  # of the evaluation going on, if it counts
-        self._batches: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # stream -> targets, predicted, |Γ| of the evaluation going on
+        self._batches: dict[
+            str, list[tuple[Tensor, Tensor, Tensor]]
+        ] = {}  # stream -> targets, predicted, |Γ| of the evaluation going on
         self._counts: dict[str, dict[int, StepCounts]] = {}  # stream -> step -> its last evaluation
 
     def result(self) -> dict[str, float]:
         """The number of each stream evaluated so far, by the stream's name."""
-        return {stream: self.number(list(by_step.values()), self._steps) for stream, by_step in self._counts.items()}
+        return {
+            stream: self.number(list(by_step.values()), self._steps)
+            for stream, by_step in self._counts.items()
+        }
 
     def before_training(self, strategy):
         self._counts_now = False
@@ -58,8 +77,14 @@ class StepMetric(PluginMetric[dict[str, float]]):
         if strategy.experience.current_experience != self._experience:
             self._experience = strategy.experience.current_experience
             self._step += 1
-        experiences = getattr(strategy, "_experiences", [strategy.experience])  # joint training takes its whole list at once
-        classes = [class_id for experience in experiences for class_id in experience.classes_in_this_experience]
+        experiences = getattr(
+            strategy, "_experiences", [strategy.experience]
+        )  # joint training takes its whole list at once
+        classes = [
+            class_id
+            for experience in experiences
+            for class_id in experience.classes_in_this_experience
+        ]
         steps = torch.full((max(len(self._steps), max(classes) + 1),), -1)
         steps[classes] = self._step
         known = self._steps >= 0
@@ -82,7 +107,9 @@ class StepMetric(PluginMetric[dict[str, float]]):
     def after_eval(self, strategy):
         values = []
         for stream, batches in self._batches.items():
-            targets, predicted, gradient = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
+            targets, predicted, gradient = (
+                torch.cat(column).cpu() for column in zip(*batches, strict=True)
+            )
             if len(targets):
                 by_step = self._counts.setdefault(stream, {})
                 newer = count(targets, predicted, gradient, len(self._steps))
@@ -101,7 +128,9 @@ def _overlay(older: StepCounts, newer: StepCounts) -> StepCounts:
     fresh = newer.total > 0
     names = ("total", "gradient_sum", "gradient_square_sum")
     rows = {name: torch.where(fresh, getattr(newer, name), getattr(older, name)) for name in names}
-    return replace(newer, confusion=torch.where(fresh[:, None], newer.confusion, older.confusion), **rows)
+    return replace(
+        newer, confusion=torch.where(fresh[:, None], newer.confusion, older.confusion), **rows
+    )
 
 
 class AverageIncrementalAccuracy(StepMetric):
@@ -123,7 +152,8 @@ class ForgettingHeterogeneity(StepMetric):
 
 
 class LossTerms(PluginMetric[dict[str, float]]):
-    """The mean of each loss term over an epoch, of the main phase and of later ones; `total` is what was minimised.
+    """The mean of each loss term over an epoch, of the main phase and of later ones; `total` is
+    what was minimised.
 
     For strategies of this package: they leave the terms of a batch in `loss_terms`.
     """
@@ -141,7 +171,9 @@ class LossTerms(PluginMetric[dict[str, float]]):
         self._counts: dict[str, int] = {}
 
     def result(self) -> dict[str, float]:
-        """The means so far, by the names of the terms; a term is averaged over the batches that had it."""
+        """The means so far, by the names of the terms; a term is averaged over the batches that had
+        it.
+        """
         return {name: value.item() / self._counts[name] for name, value in self._sums.items()}
 
     def before_training_epoch(self, strategy):
@@ -171,11 +203,16 @@ class LossTerms(PluginMetric[dict[str, float]]):
 
     def _values(self, strategy, phase: str) -> list[MetricValue]:
         position = strategy.clock.train_iterations
-        return [MetricValue(self, f"Loss_Term_{name}/{phase}_phase", value, position) for name, value in self.result().items()]
+        return [
+            MetricValue(self, f"Loss_Term_{name}/{phase}_phase", value, position)
+            for name, value in self.result().items()
+        ]
 
 
 def loss_terms_metrics() -> list[PluginMetric]:
-    """`Loss_Term_<name>/<phase>_phase`, for `EvaluationPlugin`; the phase is train, or one of a method's own, such as tune."""
+    """`Loss_Term_<name>/<phase>_phase`, for `EvaluationPlugin`; the phase is train, or one of a
+    method's own, such as tune.
+    """
     return [LossTerms()]
 
 

@@ -1,4 +1,6 @@
-"""From counts to numbers. Pure. Accuracies are fractions in [0, 1]; a list of counts has one entry per step, the first step included."""
+"""From counts to numbers. Pure. Accuracies are fractions in [0, 1]; a list of counts has one entry
+per step, the first step included.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +23,9 @@ def accuracy_nme(counts: StepCounts) -> float:
 
 
 def class_accuracies(counts: StepCounts, *, nme: bool = False) -> Float[Tensor, "C"]:
-    """Accuracy of each class, of the head or of the nearest means; nan for a class without images. float64."""
+    """Accuracy of each class, of the head or of the nearest means; nan for a class without images.
+    float64.
+    """
     correct = _correct_nme(counts) if nme else counts.correct
     return correct.double() / counts.total
 
@@ -38,12 +42,15 @@ def last_accuracy(counts: Sequence[StepCounts]) -> float:
     return accuracy(counts[-1])
 
 
-def forgetting(counts: Sequence[StepCounts], steps: Int[Tensor, "C"], *, nme: bool = False) -> float:
-    """Mean over the classes of earlier steps of (best earlier accuracy - last accuracy). Below 0 where classes gained.
+def forgetting(
+    counts: Sequence[StepCounts], steps: Int[Tensor, "C"], *, nme: bool = False
+) -> float:
+    """Mean over the classes of earlier steps of (best earlier accuracy - last accuracy). Below 0
+    where classes gained.
 
     Accuracies are those of the head, or with `nme` of the nearest means.
-    A class counts that has images in the last evaluation and in one before it. nan where there is none: in the first step nothing could be
-    forgotten. `steps` are those of the last entry.
+    A class counts that has images in the last evaluation and in one before it. nan where there is
+    none: in the first step nothing could be forgotten. `steps` are those of the last entry.
     """
     _check_not_empty(counts)
     last = class_accuracies(counts[-1], nme=nme)
@@ -57,7 +64,8 @@ def forgetting(counts: Sequence[StepCounts], steps: Int[Tensor, "C"], *, nme: bo
 
 
 def forgetting_heterogeneity(counts: StepCounts, steps: Int[Tensor, "C"]) -> float:
-    """FH of one evaluation: (1/S) Σ_i (|Γ_i| - Γ_{η(i)})², the pooled within-step variance of |Γ| (Eq. 6, 7). In [0, 1/4].
+    """FH of one evaluation: (1/S) Σ_i (|Γ_i| - Γ_{η(i)})², the pooled within-step variance of |Γ|
+    (Eq. 6, 7). In [0, 1/4].
 
     From sums per step in float64: Σx² - (Σx)²/n. The published values are 1000 times this number.
     """
@@ -66,20 +74,27 @@ def forgetting_heterogeneity(counts: StepCounts, steps: Int[Tensor, "C"]) -> flo
     pooled = 0.0
     for step in step_of_class.unique():
         own = step_of_class == step
-        n, total, squares = (float(column[own].sum()) for column in (counts.total, counts.gradient_sum, counts.gradient_square_sum))
+        n, total, squares = (
+            float(column[own].sum())
+            for column in (counts.total, counts.gradient_sum, counts.gradient_square_sum)
+        )
         if n:
             pooled += max(squares - total * total / n, 0.0)
     return pooled / num_images
 
 
 def mean_forgetting_heterogeneity(counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> float:
-    """FH as the paper's table reports it, but for the factor 1000: mean over the steps. `steps` are those of the last entry."""
+    """FH as the paper's table reports it, but for the factor 1000: mean over the steps. `steps` are
+    those of the last entry.
+    """
     _check_not_empty(counts)
     return sum(forgetting_heterogeneity(step, steps) for step in counts) / len(counts)
 
 
 def _steps_of(counts: StepCounts, steps: Int[Tensor, "S"]) -> Int[Tensor, "C"]:
-    """The step of each class counted. `steps` may know later classes; a class with images must have a step."""
+    """The step of each class counted. `steps` may know later classes; a class with images must have
+    a step.
+    """
     num_columns = len(counts.total)
     if len(steps) < num_columns:
         raise ValueError(f"steps names {len(steps)} classes, the counts {num_columns}.")
@@ -92,7 +107,9 @@ def _steps_of(counts: StepCounts, steps: Int[Tensor, "S"]) -> Int[Tensor, "C"]:
 
 def _correct_nme(counts: StepCounts) -> Int[Tensor, "C"]:
     if counts.correct_nme is None:
-        raise ValueError("accuracy_nme: the evaluation had no class means. Pass class_means to evaluate.")
+        raise ValueError(
+            "accuracy_nme: the evaluation had no class means. Pass class_means to evaluate."
+        )
     return counts.correct_nme
 
 

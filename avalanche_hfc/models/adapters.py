@@ -8,9 +8,13 @@ from torch import Tensor, nn
 
 
 class Adapter(nn.Module):
-    """0.1 · (D -> adapter_dim, ReLU, dropout 0.1, -> D). The last layer starts at 0: the adapter first adds nothing."""
+    """0.1 · (D -> adapter_dim, ReLU, dropout 0.1, -> D). The last layer starts at 0: the adapter
+    first adds nothing.
+    """
 
-    def __init__(self, embed_dim: int, adapter_dim: int, *, scale: float = 0.1, dropout: float = 0.1):
+    def __init__(
+        self, embed_dim: int, adapter_dim: int, *, scale: float = 0.1, dropout: float = 0.1
+    ):
         super().__init__()
         self.scale = scale
         self.down = nn.Linear(embed_dim, adapter_dim)
@@ -27,7 +31,8 @@ class Adapter(nn.Module):
 class AdaptedBlock(nn.Module):
     """U + MLP(LN(U)) + adapter(U), U the residual stream after attention, not normalised.
 
-    Holds the parts of a timm `Block` under their own names, so that a file of backbone weights fits with or without adapters.
+    Holds the parts of a timm `Block` under their own names, so that a file of backbone weights fits
+    with or without adapters.
     """
 
     norm1: nn.Module
@@ -47,4 +52,6 @@ class AdaptedBlock(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b N D"]:
         tokens = tokens + self.drop_path1(self.ls1(self.attn(self.norm1(tokens))))
-        return tokens + self.drop_path2(self.ls2(self.mlp(self.norm2(tokens)))) + self.adapter(tokens)
+        return (
+            tokens + self.drop_path2(self.ls2(self.mlp(self.norm2(tokens)))) + self.adapter(tokens)
+        )

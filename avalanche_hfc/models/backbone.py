@@ -22,26 +22,41 @@ OWN_ARGUMENTS = {
 }
 
 
-def build_backbone(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
-    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches timm's weights."""
+def build_backbone(
+    name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool
+) -> VisionTransformer:
+    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches
+    timm's weights.
+    """
     check_name(name)
     check_family(name)
     check_options(options)
     vit = _create(name, image_size, patch_size, options, pretrained=pretrained)
     check_plain(name, vit)
     check_divisible(vit)
-    if isinstance(vit.norm, nn.Identity):  # averaging ViTs keep their last norm behind the pooling, which is not done here
+    if isinstance(
+        vit.norm, nn.Identity
+    ):  # averaging ViTs keep their last norm behind the pooling, which is not done here
         vit.norm, vit.fc_norm = vit.fc_norm, nn.Identity()
     vit.attn_pool = None
     return vit
 
 
-def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
+def _create(
+    name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool
+) -> VisionTransformer:
     arguments = dict(options)
     if not arguments.get("class_token", True):
         arguments.setdefault("global_pool", "")  # timm's default pools by the class token
     try:
-        return timm.create_model(name, pretrained=pretrained, num_classes=0, img_size=image_size, patch_size=patch_size, **arguments)
+        return timm.create_model(
+            name,
+            pretrained=pretrained,
+            num_classes=0,
+            img_size=image_size,
+            patch_size=patch_size,
+            **arguments,
+        )
     except (AssertionError, TypeError) as error:
         asked = f"image_size={image_size}, patch_size={patch_size}, backbone_options={arguments}"
         raise ValueError(f"timm cannot build {name!r} with {asked}: {error}") from error
@@ -50,8 +65,12 @@ def _create(name: str, image_size: Size, patch_size: Size, options: Mapping[str,
 def check_name(name: str) -> None:
     if timm.is_model(name) and _has_tag(name):
         return
-    near = difflib.get_close_matches(name, timm.list_models("*vit*") + timm.list_pretrained("*vit*"), n=5)
-    hint = f"Did you mean {', '.join(near)}?" if near else "timm.list_models('vit_*') lists the names."
+    near = difflib.get_close_matches(
+        name, timm.list_models("*vit*") + timm.list_pretrained("*vit*"), n=5
+    )
+    hint = (
+        f"Did you mean {', '.join(near)}?" if near else "timm.list_models('vit_*') lists the names."
+    )
     raise ValueError(f"Unknown backbone {name!r}. {hint}")
 
 
@@ -64,12 +83,17 @@ def _has_tag(name: str) -> bool:
 
 def check_family(name: str) -> None:
     if not is_model_in_modules(name, PLAIN_MODULES):
-        raise ValueError(f"Backbone {name!r} is not one of timm's plain VisionTransformers, such as vit_base_patch16_224.mae.")
+        raise ValueError(
+            f"Backbone {name!r} is not one of timm's plain VisionTransformers, such as "
+            "vit_base_patch16_224.mae."
+        )
 
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Every key must be an argument of timm's `VisionTransformer` that is not set otherwise."""
-    known = sorted(set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS})
+    known = sorted(
+        set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS}
+    )
     for key in options:
         if key in OWN_ARGUMENTS:
             raise ValueError(f"backbone_options: {key!r} is not an option: {OWN_ARGUMENTS[key]}.")
@@ -84,12 +108,19 @@ def check_plain(name: str, vit: VisionTransformer) -> None:
     if other is not None:
         raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")
     if not isinstance(vit.patch_drop, nn.Identity):
-        raise ValueError("backbone_options: patch_drop_rate must be 0: TSAViT gives the tokens of every patch.")
+        raise ValueError(
+            "backbone_options: patch_drop_rate must be 0: TSAViT gives the tokens of every patch."
+        )
 
 
 def check_divisible(vit: VisionTransformer) -> None:
     """timm accepts an image that its patches do not cover, and drops the rest."""
-    for size, patch in zip(vit.patch_embed.img_size or (), vit.patch_embed.patch_size, strict=False):
+    for size, patch in zip(
+        vit.patch_embed.img_size or (), vit.patch_embed.patch_size, strict=False
+    ):
         if size % patch:
             nearest = max(1, round(size / patch)) * patch
-            raise ValueError(f"image_size {size} is not a multiple of patch_size {patch}; the nearest is {nearest}.")
+            raise ValueError(
+                f"image_size {size} is not a multiple of patch_size {patch}; the nearest is "
+                f"{nearest}."
+            )

@@ -13,10 +13,12 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 
 class BiasLayer(DynamicModule):
-    """ẑ_k = α z_k + β for the classes of the newest step, ẑ_k = z_k for the others. (b, C) -> (b, C).
+    """ẑ_k = α z_k + β for the classes of the newest step, ẑ_k = z_k for the others. (b, C) -> (b,
+    C).
 
-    α = 1 and β = 0 until fitted. Both start frozen: no phase but the one that fits them may move them; that phase calls
-    `requires_grad_()`. In training mode another step's classes start a new pair, in the same parameters.
+    α = 1 and β = 0 until fitted. Both start frozen: no phase but the one that fits them may move
+    them; that phase calls `requires_grad_()`. In training mode another step's classes start a new
+    pair, in the same parameters.
     """
 
     class_ids: Tensor
@@ -29,7 +31,9 @@ class BiasLayer(DynamicModule):
         self._held: list[int] = []  # the same, without asking the device
 
     def adaptation(self, experience: Any) -> None:
-        """Training mode: `start` with the experience's classes, unless the pair is theirs already. Eval mode: nothing."""
+        """Training mode: `start` with the experience's classes, unless the pair is theirs already.
+        Eval mode: nothing.
+        """
         if self.training:
             class_ids = _sorted(experience.classes_in_this_experience)
             if class_ids != self._held:
@@ -58,7 +62,9 @@ class BiasLayer(DynamicModule):
 
 
 class CorrectedHead(DynamicModule):
-    """A head and its BiasLayer: uncorrected in training, corrected in evaluation. So a frozen teacher is corrected, a student is not."""
+    """A head and its BiasLayer: uncorrected in training, corrected in evaluation. So a frozen
+    teacher is corrected, a student is not.
+    """
 
     def __init__(self, linear: GrowingLinear):
         super().__init__()

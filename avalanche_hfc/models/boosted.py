@@ -1,4 +1,5 @@
-"""FOSTER's heads: one on the new extractor alone, one on the old and the new extractor side by side.
+"""FOSTER's heads: one on the new extractor alone, one on the old and the new extractor side by
+side.
 
 `b` samples, `D` features of one extractor, `C` columns; a column is a class id.
 """
@@ -12,7 +13,8 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 
 class BoostedHead(DynamicModule):
-    """`single`: D -> C, the head of the compressed network and, while boosting, the auxiliary head. `boosted`: 2D -> C, [φ°; φ] -> z.
+    """`single`: D -> C, the head of the compressed network and, while boosting, the auxiliary head.
+    `boosted`: 2D -> C, [φ°; φ] -> z.
 
     A new row of either is drawn from U(±√(3/n)), n its inputs, with bias 0.
     """
@@ -32,7 +34,9 @@ class BoostedHead(DynamicModule):
 
     @torch.no_grad()
     def begin_boosting(self, teacher: "BoostedHead") -> None:
-        """Both heads drawn afresh for all classes; then z starts as the teacher's logits of old classes, plus what the fresh part adds."""
+        """Both heads drawn afresh for all classes; then z starts as the teacher's logits of old
+        classes, plus what the fresh part adds.
+        """
         for head in (self.single, self.boosted):
             class_ids = head.seen.nonzero()[:, 0].tolist()
             head.seen.zero_()

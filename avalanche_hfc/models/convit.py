@@ -1,4 +1,5 @@
-"""DyTox's encoder: patches with learned positions, then blocks of gated positional self-attention (GPSA, timm's).
+"""DyTox's encoder: patches with learned positions, then blocks of gated positional self-attention
+(GPSA, timm's).
 
 `b` images, `D` = embed_dim, `N` patches of an n × n grid.
 """
@@ -15,10 +16,12 @@ from avalanche_hfc.models.features import stage_ends, token_map
 
 
 class ConViTEncoder(nn.Module):
-    """DyTox's encoder at its published size: 32 px, patch 4, D = 384, 5 blocks, 12 heads (8.9 M). No class token, no last norm.
+    """DyTox's encoder at its published size: 32 px, patch 4, D = 384, 5 blocks, 12 heads (8.9 M).
+    No class token, no last norm.
 
-    `drop_path` is what the block after the encoder, a TAB, gets; the encoder's blocks go up to it in equal steps from 0.
-    The maps are the patches after blocks round(k · num_blocks / 4), k = 1…4: a TAB reads those of the last as well.
+    `drop_path` is what the block after the encoder, a TAB, gets; the encoder's blocks go up to it
+    in equal steps from 0. The maps are the patches after blocks round(k · num_blocks / 4), k = 1…4:
+    a TAB reads those of the last as well.
     """
 
     shares_prefix = False
@@ -43,7 +46,10 @@ class ConViTEncoder(nn.Module):
         self.patch_embed = PatchEmbed(image_size, patch_size, in_channels, embed_dim)
         self.pos_embed = nn.Parameter(torch.zeros(1, self.patch_embed.num_patches, embed_dim))
         rates = [drop_path * index / num_blocks for index in range(num_blocks)]
-        blocks = (Block(embed_dim, num_heads, drop_path=rate, norm_layer=nn.LayerNorm, use_gpsa=True) for rate in rates)
+        blocks = (
+            Block(embed_dim, num_heads, drop_path=rate, norm_layer=nn.LayerNorm, use_gpsa=True)
+            for rate in rates
+        )
         self.blocks = nn.ModuleList(blocks)
         positions = self.blocks[0].attn.get_rel_indices(self.patch_embed.num_patches)  # type: ignore[union-attr, operator]
         self.register_buffer("positions", positions, persistent=False)  # r_ij of GPSA
@@ -65,17 +71,28 @@ class ConViTEncoder(nn.Module):
     def prefix(self, x: Float[Tensor, "b c height width"]) -> None:
         """Nothing is frozen for good, so nothing can be shared with a teacher."""
 
-    def tokens(self, x: Float[Tensor, "b c height width"], prefix: Tensor | None = None) -> Float[Tensor, "b N D"]:
+    def tokens(
+        self, x: Float[Tensor, "b c height width"], prefix: Tensor | None = None
+    ) -> Float[Tensor, "b N D"]:
         """The patches after the last block. A prefix is refused: there is none."""
         if prefix is not None:
-            raise ValueError("ConViTEncoder: a prefix was given, but this encoder has no frozen blocks to take it from.")
+            raise ValueError(
+                "ConViTEncoder: a prefix was given, but this encoder has no frozen blocks to "
+                "take it from."
+            )
         return self._outputs(x)[-1]
 
-    def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
-        """Tokens (b, N, D) and the four maps (b, D, n, n), as `token_map` gives them, of one forward."""
+    def tokens_and_stages(
+        self, x: Float[Tensor, "b c height width"]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Tokens (b, N, D) and the four maps (b, D, n, n), as `token_map` gives them, of one
+        forward.
+        """
         outputs = self._outputs(x)
         grid: Any = self.patch_embed.grid_size
-        return outputs[-1], [token_map(outputs[end - 1], 0, grid) for end in stage_ends(len(self.blocks))]
+        return outputs[-1], [
+            token_map(outputs[end - 1], 0, grid) for end in stage_ends(len(self.blocks))
+        ]
 
     def forward(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b N D"]:
         return self.tokens(x)
@@ -89,11 +106,24 @@ class ConViTEncoder(nn.Module):
         return outputs[1:]
 
 
-def _check(image_size: int, patch_size: int, embed_dim: int, num_heads: int, num_blocks: int, drop_path: float | int) -> None:
+def _check(
+    image_size: int,
+    patch_size: int,
+    embed_dim: int,
+    num_heads: int,
+    num_blocks: int,
+    drop_path: float | int,
+) -> None:
     if image_size < 1 or patch_size < 1 or image_size % patch_size:
-        raise ValueError(f"ConViTEncoder: image_size must be a multiple of patch_size, got {image_size} and {patch_size}.")
+        raise ValueError(
+            f"ConViTEncoder: image_size must be a multiple of patch_size, got {image_size} "
+            f"and {patch_size}."
+        )
     if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
-        raise ValueError(f"ConViTEncoder: embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}.")
+        raise ValueError(
+            f"ConViTEncoder: embed_dim must be a multiple of num_heads, got {embed_dim} and "
+            f"{num_heads}."
+        )
     if num_blocks < 1:
         raise ValueError(f"ConViTEncoder: num_blocks must be 1 or more, got {num_blocks}.")
     if not 0 <= drop_path < 1:

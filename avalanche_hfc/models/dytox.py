@@ -1,6 +1,7 @@
 """DyTox: one token and one head per step behind an attention block (TAB) that all steps share.
 
-`b` images, `N` tokens of the encoder, `D` = width of a token, `t` steps so far, `C` columns, `K_t` classes of the newest step.
+`b` images, `N` tokens of the encoder, `D` = width of a token, `t` steps so far, `C` columns, `K_t`
+classes of the newest step.
 """
 
 from typing import Any
@@ -18,7 +19,9 @@ from avalanche_hfc.models.tsa import TSABlock
 
 
 class StepHead(nn.Module):
-    """Linear(LN(e)) for the classes of one step, drawn as nn.Linear is: U(±1/√D). `class_ids (K,)` are their columns."""
+    """Linear(LN(e)) for the classes of one step, drawn as nn.Linear is: U(±1/√D). `class_ids (K,)`
+    are their columns.
+    """
 
     class_ids: Tensor
 
@@ -33,11 +36,14 @@ class StepHead(nn.Module):
 
 
 class TaskTokens(GrowingColumns):
-    """Embeddings e_s = TAB(θ_s, tokens) and logits Linear_s(LN_s(e_s)) of each step s, placed by class ids.
+    """Embeddings e_s = TAB(θ_s, tokens) and logits Linear_s(LN_s(e_s)) of each step s, placed by
+    class ids.
 
-    A step that brings classes adds a token (trunc-normal 0.02) and a head under new names. From the second step on `divergence` is a head
-    for the newest step with K_t + 1 outputs: 0 is any old class, 1… the new ones in ascending order; each step makes it anew under the old
-    name. `phase` "train" freezes the tokens and heads of earlier steps, "tune" only the divergence head; growth starts with "train".
+    A step that brings classes adds a token (trunc-normal 0.02) and a head under new names. From the
+    second step on `divergence` is a head for the newest step with K_t + 1 outputs: 0 is any old
+    class, 1… the new ones in ascending order; each step makes it anew under the old name. `phase`
+    "train" freezes the tokens and heads of earlier steps, "tune" only the divergence head; growth
+    starts with "train".
     """
 
     def __init__(self, dim: int, num_heads: int, *, drop_path: float | int = 0.0):
@@ -75,16 +81,32 @@ class TaskTokens(GrowingColumns):
     def embeddings(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b tD"]:
         """e_1…e_t side by side. The keys and values LN(tokens) are formed once for all steps."""
         if not self.heads:
-            raise ValueError("TaskTokens: no step has brought classes yet; call grow, or train a first step.")
+            raise ValueError(
+                "TaskTokens: no step has brought classes yet; call grow, or train a first step."
+            )
         block = self.block
         keys = block.norm1(tokens)
-        pooled = torch.stack([token + block.drop_path(block.attention(block.norm1(token), keys)) for token in self.tokens], dim=1)
+        pooled = torch.stack(
+            [
+                token + block.drop_path(block.attention(block.norm1(token), keys))
+                for token in self.tokens
+            ],
+            dim=1,
+        )
         rows = pooled.flatten(0, 1)  # (b·t, D): drop-path draws for each sample and step
-        return (rows + block.drop_path(block.mlp(block.norm2(rows)))).unflatten(0, pooled.shape[:2]).flatten(1)
+        return (
+            (rows + block.drop_path(block.mlp(block.norm2(rows))))
+            .unflatten(0, pooled.shape[:2])
+            .flatten(1)
+        )
 
     def forward(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b C"]:
         own = embeddings.split(self.dim, dim=1)
-        return self.spread(torch.cat([head(embedding) for head, embedding in zip(self.heads, own, strict=True)], dim=1))
+        return self.spread(
+            torch.cat(
+                [head(embedding) for head, embedding in zip(self.heads, own, strict=True)], dim=1
+            )
+        )
 
     def divergence_logits(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b outputs"]:
         if self.divergence is None:
@@ -92,7 +114,9 @@ class TaskTokens(GrowingColumns):
         return self.divergence(embeddings[:, -self.dim :])
 
     def divergence_targets(self, targets: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        """0 for a class of an earlier step, 1…K_t for those of the newest, in ascending order of class ids."""
+        """0 for a class of an earlier step, 1…K_t for those of the newest, in ascending order of
+        class ids.
+        """
         if self.divergence is None:
             raise ValueError("TaskTokens: there is no divergence head before the second step.")
         newest = self.divergence.class_ids
@@ -100,19 +124,31 @@ class TaskTokens(GrowingColumns):
         return (match * torch.arange(1, len(newest) + 1, device=newest.device)).sum(1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take as many steps, and heads of such widths, as come in. The parameters are then new ones, as after growth."""
+        """Take as many steps, and heads of such widths, as come in. The parameters are then new
+        ones, as after growth.
+        """
         like, incoming = self.block.project.weight, state_dict.get(prefix + "block.project.weight")
         if incoming is not None and incoming.shape == like.shape:
             widths = _widths(state_dict, prefix + "heads.")
             if widths != [len(head.get_buffer("class_ids")) for head in self.heads]:
-                self.heads = nn.ModuleList(StepHead(self.dim, [0] * width) for width in widths).to(like)
-                self.tokens = nn.ParameterList(nn.Parameter(like.new_zeros(1, self.dim)) for _ in widths)
+                self.heads = nn.ModuleList(StepHead(self.dim, [0] * width) for width in widths).to(
+                    like
+                )
+                self.tokens = nn.ParameterList(
+                    nn.Parameter(like.new_zeros(1, self.dim)) for _ in widths
+                )
             weight = state_dict.get(prefix + "divergence.linear.weight")
             if weight is None:
                 self.divergence = None
             elif self.divergence is None or len(weight) != self.divergence.linear.out_features:
                 self.divergence = StepHead(self.dim, [0] * (len(weight) - 1), len(weight)).to(like)
-            self._know([class_id for step in range(len(widths)) for class_id in state_dict[f"{prefix}heads.{step}.class_ids"].tolist()])
+            self._know(
+                [
+                    class_id
+                    for step in range(len(widths))
+                    for class_id in state_dict[f"{prefix}heads.{step}.class_ids"].tolist()
+                ]
+            )
             self.set_phase(self.phase)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -126,14 +162,21 @@ def _widths(state_dict: dict[str, Any], prefix: str) -> list[int]:
 
 
 class DyToxModel(EmbeddingModel):
-    """An encoder and TaskTokens as `head`. The embedding is that of all steps side by side, (b, t·D); `embed_dim` grows with the steps.
+    """An encoder and TaskTokens as `head`. The embedding is that of all steps side by side, (b,
+    t·D); `embed_dim` grows with the steps.
 
-    `encoder` is a ConViTEncoder (None: DyTox's own, 10.7 M with the TAB) or a ViTEncoder, all of whose tokens, the class token among
-    them, are keys; for ViT-Base the paper's geometry is `ViTEncoder(msa_blocks=11)`: the TAB takes the place of the last block.
-    `drop_path` acts in the TAB; None: that of the ConViTEncoder, or 0.
+    `encoder` is a ConViTEncoder (None: DyTox's own, 10.7 M with the TAB) or a ViTEncoder, all of
+    whose tokens, the class token among them, are keys; for ViT-Base the paper's geometry is
+    `ViTEncoder(msa_blocks=11)`: the TAB takes the place of the last block. `drop_path` acts in the
+    TAB; None: that of the ConViTEncoder, or 0.
     """
 
-    def __init__(self, encoder: ConViTEncoder | ViTEncoder | None = None, *, drop_path: float | int | None = None):
+    def __init__(
+        self,
+        encoder: ConViTEncoder | ViTEncoder | None = None,
+        *,
+        drop_path: float | int | None = None,
+    ):
         super().__init__()
         self.encoder = ConViTEncoder() if encoder is None else encoder
         if drop_path is None:
@@ -154,14 +197,18 @@ class DyToxModel(EmbeddingModel):
             self.set_phase("train")
 
     def set_phase(self, phase: str) -> None:
-        """'train': all but the tokens and heads of earlier steps train. 'tune': all but the encoder and the divergence head."""
+        """'train': all but the tokens and heads of earlier steps train. 'tune': all but the encoder
+        and the divergence head.
+        """
         self.head.set_phase(phase)
         self.encoder.set_trainable(phase == "train")
 
     def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
         return self.encoder.prefix(x)
 
-    def embed(self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None) -> Float[Tensor, "b tD"]:
+    def embed(
+        self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None
+    ) -> Float[Tensor, "b tD"]:
         """e_1…e_t side by side. `prefix` as TSAViT's."""
         return self.head.embeddings(self.encoder.tokens(x, prefix))
 

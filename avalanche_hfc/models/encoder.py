@@ -1,6 +1,8 @@
-"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen prefix, adapters, weights, stages.
+"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen prefix, adapters,
+weights, stages.
 
-`b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), then the patches of an h × w grid.
+`b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), then the
+patches of an h × w grid.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,9 @@ Weights = str | PathLike[str] | None
 
 
 class _BlocksOfViT(DynamicModule):
-    """`msa_blocks` blocks of a timm ViT and its last norm. What follows them is the subclass's, which ends by `_take(weights)`."""
+    """`msa_blocks` blocks of a timm ViT and its last norm. What follows them is the subclass's,
+    which ends by `_take(weights)`.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,15 @@ class _BlocksOfViT(DynamicModule):
     ):
         super().__init__()
         self._check_not_negative(adapter_dim=adapter_dim, frozen_blocks=frozen_blocks)
-        vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=False)
+        vit = build_backbone(
+            backbone, image_size, patch_size, backbone_options or {}, pretrained=False
+        )
         self.msa_blocks = self._num_kept(msa_blocks, len(vit.blocks), tsa_blocks, frozen_blocks)
         self._check_backbone(vit)
         if weights == "timm":  # fetched only now that everything has been checked
-            vit = build_backbone(backbone, image_size, patch_size, backbone_options or {}, pretrained=True)
+            vit = build_backbone(
+                backbone, image_size, patch_size, backbone_options or {}, pretrained=True
+            )
         self.backbone_name = backbone
         self.pretrained_tag: str | None = vit.pretrained_cfg.get("tag") or None
         self.frozen_blocks = frozen_blocks
@@ -50,7 +58,9 @@ class _BlocksOfViT(DynamicModule):
         self.num_heads: int = vit.blocks[0].attn.num_heads
         vit.blocks = vit.blocks[: self.msa_blocks]
         if adapter_dim:
-            vit.blocks = nn.Sequential(*(AdaptedBlock(block, self.embed_dim, adapter_dim) for block in vit.blocks))
+            vit.blocks = nn.Sequential(
+                *(AdaptedBlock(block, self.embed_dim, adapter_dim) for block in vit.blocks)
+            )
         self.backbone = vit
         self.shares_prefix = frozen_blocks > 0 and not adapter_dim
         self.load_report: LoadReport | None = None
@@ -70,15 +80,26 @@ class _BlocksOfViT(DynamicModule):
             if number < 0:
                 raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, got {number}.")
 
-    def _num_kept(self, msa_blocks: int | None, depth: int, tsa_blocks: int, frozen_blocks: int) -> int:
+    def _num_kept(
+        self, msa_blocks: int | None, depth: int, tsa_blocks: int, frozen_blocks: int
+    ) -> int:
         """l_m, the number of backbone blocks in use."""
         own = type(self).__name__
         kept = depth - tsa_blocks if msa_blocks is None else msa_blocks
         if not 1 <= kept <= depth:
-            asked = f"msa_blocks={msa_blocks}" if msa_blocks is not None else f"tsa_blocks={tsa_blocks}, which leaves {kept}"
-            raise ValueError(f"{own}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; got {asked}.")
+            asked = (
+                f"msa_blocks={msa_blocks}"
+                if msa_blocks is not None
+                else f"tsa_blocks={tsa_blocks}, which leaves {kept}"
+            )
+            raise ValueError(
+                f"{own}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; "
+                f"got {asked}."
+            )
         if frozen_blocks > kept:
-            raise ValueError(f"{own}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}.")
+            raise ValueError(
+                f"{own}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}."
+            )
         return kept
 
     def _freeze(self) -> None:
@@ -94,35 +115,56 @@ class _BlocksOfViT(DynamicModule):
     def _embedding_parameters(self) -> list[nn.Parameter]:
         """Everything in front of the first block."""
         behind = ("blocks.", "norm.")
-        return [parameter for name, parameter in self.backbone.named_parameters() if not name.startswith(behind)]
+        return [
+            parameter
+            for name, parameter in self.backbone.named_parameters()
+            if not name.startswith(behind)
+        ]
 
     def train(self, mode: bool = True) -> "_BlocksOfViT":
         """A frozen prefix without adapters stays in eval mode: it is one function, whoever asks."""
         super().train(mode)
         if self.shares_prefix:
             vit = self.backbone
-            for module in (vit.patch_embed, vit.pos_drop, vit.norm_pre, *vit.blocks[: self.frozen_blocks]):
+            for module in (
+                vit.patch_embed,
+                vit.pos_drop,
+                vit.norm_pre,
+                *vit.blocks[: self.frozen_blocks],
+            ):
                 module.eval()
         return self
 
     def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
-        """Tokens after the frozen blocks, without gradient; a teacher of the same origin may share them. None where nothing can be shared.
+        """Tokens after the frozen blocks, without gradient; a teacher of the same origin may share
+        them. None where nothing can be shared.
 
-        That is so without frozen blocks, and with adapters, which train inside them. `embed` takes either.
+        That is so without frozen blocks, and with adapters, which train inside them. `embed` takes
+        either.
         """
         return self._prefix(x, {}) if self.shares_prefix else None
 
-    def tokens(self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None) -> Float[Tensor, "b T D"]:
-        """Z of the last MSA block, normalised. `prefix` is what `prefix(x)` gave; x is then unread."""
+    def tokens(
+        self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None
+    ) -> Float[Tensor, "b T D"]:
+        """Z of the last MSA block, normalised. `prefix` is what `prefix(x)` gave; x is then
+        unread.
+        """
         return self._tokens(x, prefix, {})
 
-    def tokens_and_stages(self, x: Float[Tensor, "b c height width"]) -> tuple[Tensor, list[Tensor]]:
+    def tokens_and_stages(
+        self, x: Float[Tensor, "b c height width"]
+    ) -> tuple[Tensor, list[Tensor]]:
         """Z (b, T, D) and the four maps (b, D, h, w), as `token_map` gives them, of one forward."""
         tokens, ends = self._tokens_and_ends(x)
-        return tokens, [token_map(end, self.backbone.num_prefix_tokens, self._grid(x)) for end in ends]
+        return tokens, [
+            token_map(end, self.backbone.num_prefix_tokens, self._grid(x)) for end in ends
+        ]
 
     def _num_read(self) -> int:
-        """The blocks, from the first on, whose patch tokens something reads later: maps are taken after these."""
+        """The blocks, from the first on, whose patch tokens something reads later: maps are taken
+        after these.
+        """
         return self.msa_blocks
 
     def _tokens_and_ends(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -135,12 +177,24 @@ class _BlocksOfViT(DynamicModule):
     def _grid(self, x: Tensor) -> tuple[int, int]:
         return self.backbone.patch_embed.dynamic_feat_size((x.shape[-2], x.shape[-1]))
 
-    def _tokens(self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]) -> Float[Tensor, "b T D"]:
-        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with; 0 is what enters the first."""
+    def _tokens(
+        self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]
+    ) -> Float[Tensor, "b T D"]:
+        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with; 0 is what
+        enters the first.
+        """
         if prefix is not None and not self.shares_prefix:
-            raise ValueError("embed: a prefix was given, but this model has no frozen blocks without adapters to take it from.")
+            raise ValueError(
+                "embed: a prefix was given, but this model has no frozen blocks without "
+                "adapters to take it from."
+            )
         if self.shares_prefix:
-            tokens = self._through(self._prefix(x, kept) if prefix is None else prefix, self.frozen_blocks, self.msa_blocks, kept)
+            tokens = self._through(
+                self._prefix(x, kept) if prefix is None else prefix,
+                self.frozen_blocks,
+                self.msa_blocks,
+                kept,
+            )
         else:
             tokens = self._through(self._patches(x), 0, self.msa_blocks, kept)
         return self.backbone.norm(tokens)
@@ -153,11 +207,18 @@ class _BlocksOfViT(DynamicModule):
         """Patches with positions and prefix tokens, (b, T, D)."""
         vit = self.backbone
         channels, size = vit.patch_embed.proj.in_channels, vit.patch_embed.img_size
-        if x.shape[1] != channels or (vit.patch_embed.strict_img_size and tuple(x.shape[-2:]) != tuple(size)):
-            raise ValueError(f"{type(self).__name__}: images must be ({channels}, {size[0]}, {size[1]}), got {tuple(x.shape[1:])}.")
+        if x.shape[1] != channels or (
+            vit.patch_embed.strict_img_size and tuple(x.shape[-2:]) != tuple(size)
+        ):
+            raise ValueError(
+                f"{type(self).__name__}: images must be ({channels}, {size[0]}, {size[1]}), "
+                f"got {tuple(x.shape[1:])}."
+            )
         return vit.norm_pre(vit._pos_embed(vit.patch_embed(x)))
 
-    def _through(self, tokens: Tensor, start: int, stop: int, kept: dict[int, Tensor | None]) -> Tensor:
+    def _through(
+        self, tokens: Tensor, start: int, stop: int, kept: dict[int, Tensor | None]
+    ) -> Tensor:
         if start in kept:
             kept[start] = tokens
         for index in range(start, stop):
@@ -168,7 +229,9 @@ class _BlocksOfViT(DynamicModule):
 
 
 class ViTEncoder(_BlocksOfViT):
-    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel. Arguments and maps as TSAViT's."""
+    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel.
+    Arguments and maps as TSAViT's.
+    """
 
     def __init__(
         self,

@@ -23,13 +23,15 @@ STARTS = {
 class GrowingLinear(ClassColumns):
     """D -> C with bias, C = largest trained class id + 1; starts with no row.
 
-    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no gradient. Their rows are zero until the
-    class arrives and the row is drawn, so that weight decay cannot shrink it before. Growth makes new parameters under the old names
-    (`weight`, `bias`): an optimizer must be told. Avalanche's strategies do so.
+    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no
+    gradient. Their rows are zero until the class arrives and the row is drawn, so that weight decay
+    cannot shrink it before. Growth makes new parameters under the old names (`weight`, `bias`): an
+    optimizer must be told. Avalanche's strategies do so.
 
-    `start` is what a new row is drawn from. "hfc", HFC's released code: U(±1/√D), weights and bias, as nn.Linear does, while no class was
-    seen; later weights N(0, 1/D), bias U(±1/√D). "linear": as nn.Linear in every step (SS-IL). "normal": N(0, 1/D), bias 0 (iCaRL).
-    "uniform": U(±√(3/D)), bias 0 (FOSTER). A strategy sets that of its method.
+    `start` is what a new row is drawn from. "hfc", HFC's released code: U(±1/√D), weights and bias,
+    as nn.Linear does, while no class was seen; later weights N(0, 1/D), bias U(±1/√D). "linear": as
+    nn.Linear in every step (SS-IL). "normal": N(0, 1/D), bias 0 (iCaRL). "uniform": U(±√(3/D)),
+    bias 0 (FOSTER). A strategy sets that of its method.
     """
 
     seen: Tensor
@@ -52,7 +54,9 @@ class GrowingLinear(ClassColumns):
 
     @torch.no_grad()
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Draw a row for each class that arrives, by the rule of `start`. Rows of classes seen keep their bits."""
+        """Draw a row for each class that arrives, by the rule of `start`. Rows of classes seen keep
+        their bits.
+        """
         arriving = self._checked(class_ids)
         if not arriving:
             return
@@ -78,7 +82,9 @@ class GrowingLinear(ClassColumns):
             bias.zero_()
 
     def _widen(self, rows: int) -> None:
-        """New parameters of `rows` rows, zero where there was none; the old ones stay when the number is the same."""
+        """New parameters of `rows` rows, zero where there was none; the old ones stay when the
+        number is the same.
+        """
         missing = rows - self.out_features
         if missing == 0:
             return
@@ -89,17 +95,30 @@ class GrowingLinear(ClassColumns):
         self.seen = torch.cat([self.seen, self.seen.new_zeros(missing)])
 
     def forward(self, embedding: Float[Tensor, "*b D"]) -> Float[Tensor, "*b C"]:
-        return self.padded(F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT))
+        return self.padded(
+            F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT)
+        )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take as many rows as come in. The parameters are then new ones, as after growth."""
         incoming = state_dict.get(prefix + "weight")
-        if incoming is not None and prefix + "seen" not in state_dict:  # a plain linear layer: all its rows are in use
+        if (
+            incoming is not None and prefix + "seen" not in state_dict
+        ):  # a plain linear layer: all its rows are in use
             state_dict[prefix + "seen"] = torch.ones(len(incoming), dtype=torch.bool)
-        if incoming is not None and incoming.shape[1:] == (self.in_features,) and len(incoming) != self.out_features:
+        if (
+            incoming is not None
+            and incoming.shape[1:] == (self.in_features,)
+            and len(incoming) != self.out_features
+        ):
             rows = len(incoming)
-            self.weight = nn.Parameter(self.weight.new_zeros(rows, self.in_features), requires_grad=self.weight.requires_grad)
-            self.bias = nn.Parameter(self.bias.new_zeros(rows), requires_grad=self.bias.requires_grad)
+            self.weight = nn.Parameter(
+                self.weight.new_zeros(rows, self.in_features),
+                requires_grad=self.weight.requires_grad,
+            )
+            self.bias = nn.Parameter(
+                self.bias.new_zeros(rows), requires_grad=self.bias.requires_grad
+            )
             self.seen = self.seen.new_zeros(rows)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -12,12 +12,18 @@ MOST_ROUNDS = 100
 
 
 def proxy_centres(
-    features: Float[Tensor, "n D"], labels: Int[Tensor, "n"], *, num_proxies: int = 10, generator: torch.Generator
+    features: Float[Tensor, "n D"],
+    labels: Int[Tensor, "n"],
+    *,
+    num_proxies: int = 10,
+    generator: torch.Generator,
 ) -> dict[int, Tensor]:
-    """Class id -> (num_proxies, D): k-means centres of the class's unit features, in ascending order of class ids.
+    """Class id -> (num_proxies, D): k-means centres of the class's unit features, in ascending
+    order of class ids.
 
-    A class with no more distinct features than proxies gives these features, repeated in turn. The generator is a CPU one; the work is
-    done on the CPU in float64, so that the centres depend on the features and the generator only.
+    A class with no more distinct features than proxies gives these features, repeated in turn. The
+    generator is a CPU one; the work is done on the CPU in float64, so that the centres depend on
+    the features and the generator only.
     """
     if num_proxies < 1:
         raise ValueError(f"proxy_centres: num_proxies must be at least 1, got {num_proxies}.")
@@ -35,14 +41,22 @@ def proxy_centres(
     return centres
 
 
-def k_means(points: Float[Tensor, "n D"], k: int, *, generator: torch.Generator, num_starts: int = 10) -> Float[Tensor, "k D"]:
-    """Lloyd's rounds from `num_starts` k-means++ starts; the centres with the least sum of squared distances. Needs k distinct points."""
-    centres = torch.stack([_spread_start(points, k, generator) for _ in range(num_starts)])  # (R, k, D)
+def k_means(
+    points: Float[Tensor, "n D"], k: int, *, generator: torch.Generator, num_starts: int = 10
+) -> Float[Tensor, "k D"]:
+    """Lloyd's rounds from `num_starts` k-means++ starts; the centres with the least sum of squared
+    distances. Needs k distinct points.
+    """
+    centres = torch.stack(
+        [_spread_start(points, k, generator) for _ in range(num_starts)]
+    )  # (R, k, D)
     nearest = _squares(points, centres).argmin(-1)  # (R, n)
     for _ in range(MOST_ROUNDS):
         member = F.one_hot(nearest, k).to(points)  # (R, n, k)
         count = member.sum(1)[..., None]  # (R, k, 1)
-        centres = torch.where(count > 0, member.transpose(1, 2) @ points / count.clamp(min=1), centres)  # an empty one stays
+        centres = torch.where(
+            count > 0, member.transpose(1, 2) @ points / count.clamp(min=1), centres
+        )  # an empty one stays
         before, nearest = nearest, _squares(points, centres).argmin(-1)
         if torch.equal(before, nearest):
             break
@@ -58,6 +72,8 @@ def _spread_start(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
     return points[chosen]
 
 
-def _squares(points: Float[Tensor, "n D"], centres: Float[Tensor, "R k D"]) -> Float[Tensor, "R n k"]:
+def _squares(
+    points: Float[Tensor, "n D"], centres: Float[Tensor, "R k D"]
+) -> Float[Tensor, "R n k"]:
     """Squared distances; exactly 0 from a point to itself."""
     return torch.cdist(points[None], centres, compute_mode="donot_use_mm_for_euclid_dist").square()

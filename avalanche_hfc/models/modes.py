@@ -8,7 +8,9 @@ from torch import nn
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards every module is in the mode it was in, also after an exception."""
+    """Eval mode inside; afterwards every module is in the mode it was in, also after an
+    exception.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

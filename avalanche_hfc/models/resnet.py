@@ -1,6 +1,8 @@
-"""ResNet-32 for CIFAR and ResNet-18, made of timm's BasicBlock, with the ReLUs after residual sums as options.
+"""ResNet-32 for CIFAR and ResNet-18, made of timm's BasicBlock, with the ReLUs after residual sums
+as options.
 
-`b` images, `D` = embed_dim. A stage is a residual sum before its ReLU, whatever the options: the map that PODNet and AFC distil.
+`b` images, `D` = embed_dim. A stage is a residual sum before its ReLU, whatever the options: the
+map that PODNet and AFC distil.
 """
 
 from collections.abc import Callable
@@ -24,11 +26,13 @@ BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the clas
 class _ResNet(EmbeddingModel):
     """Stem, residual blocks, mean over the map, `head`.
 
-    Which residual sums have a ReLU: `block_relu` those inside a stage, `stage_relu` those that end a stage, its maps (None: as
-    `block_relu`), `last_relu` the last one, in front of the pooling.
+    Which residual sums have a ReLU: `block_relu` those inside a stage, `stage_relu` those that end
+    a stage, its maps (None: as `block_relu`), `last_relu` the last one, in front of the pooling.
     """
 
-    def __init__(self, embed_dim: int, *, last_relu: bool, stage_relu: bool | None, block_relu: bool):
+    def __init__(
+        self, embed_dim: int, *, last_relu: bool, stage_relu: bool | None, block_relu: bool
+    ):
         super().__init__()
         self.embed_dim = embed_dim
         self.last_relu = last_relu
@@ -49,7 +53,9 @@ class _ResNet(EmbeddingModel):
         """The residual sum of every block, before any ReLU."""
         sums = [self._stem(x)]
         for number, block in enumerate(self._blocks()):
-            sums.append(block(F.relu(sums[-1]) if number > 0 and self._has_relu(number) else sums[-1]))
+            sums.append(
+                block(F.relu(sums[-1]) if number > 0 and self._has_relu(number) else sums[-1])
+            )
         return sums[1:]
 
     def _has_relu(self, number: int) -> bool:
@@ -67,18 +73,24 @@ class _ResNet(EmbeddingModel):
         sums = self._sums(x)
         return Features(self._pool(sums[-1]), [sums[end - 1] for end in self._stage_ends()], None)
 
-    def stage_gradients(self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    def stage_gradients(
+        self, x: Float[Tensor, "b c height width"], loss: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
         sums = self._sums(x)
-        return gradients_of(loss(self._pool(sums[-1])), [sums[end - 1] for end in self._stage_ends()])
+        return gradients_of(
+            loss(self._pool(sums[-1])), [sums[end - 1] for end in self._stage_ends()]
+        )
 
 
 class ResNet32(_ResNet):
     """The CIFAR ResNet of 32 layers, D = 64, 0.46 M parameters.
 
-    iCaRL: `last_relu=False`. PODNet, AFC: `last_relu=False, block_relu=False, zero_residual=True`: no sum has a ReLU.
-    Stages: the ends of the first two widths, the last but one block, and the last: 16×32², 32×16², 64×8², 64×8² at 32 px.
-    Where the width doubles, the shortcut takes every second pixel and fills up with zero channels. `zero_residual` starts the last norm
-    of each block at 0, so that the block is first its shortcut (PODNet).
+    iCaRL: `last_relu=False`. PODNet, AFC: `last_relu=False, block_relu=False,
+        zero_residual=True`: no sum has a ReLU.
+    Stages: the ends of the first two widths, the last but one block, and the last: 16×32²,
+        32×16², 64×8², 64×8² at 32 px. Where the width doubles, the shortcut takes every second
+        pixel and fills up with zero channels. `zero_residual` starts the last norm of each block at
+        0, so that the block is first its shortcut (PODNet).
     """
 
     def __init__(
@@ -91,12 +103,19 @@ class ResNet32(_ResNet):
         in_channels: int = 3,
     ):
         super().__init__(64, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
-        self.stem = nn.Sequential(nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
+        )
         blocks, width_before = [], 16
         for width in (16, 32, 64):
             for _ in range(BLOCKS_PER_STAGE):
                 halves = width != width_before
-                block = BasicBlock(width_before, width, stride=2 if halves else 1, downsample=_HalfSize() if halves else None)
+                block = BasicBlock(
+                    width_before,
+                    width,
+                    stride=2 if halves else 1,
+                    downsample=_HalfSize() if halves else None,
+                )
                 block.act2 = nn.Identity()  # ours to apply: the sum itself is a stage
                 blocks.append(block)
                 width_before = width
@@ -132,10 +151,11 @@ class _HalfSize(nn.Module):
 class ResNet18(_ResNet):
     """timm's resnet18, D = 512, 11.2 M parameters; the stages are its four layers.
 
-    `stem` is "7x7" with stride 2 (ImageNet) or "3x3" with stride 1. `max_pool` behind it halves the map once more; None: with 7x7 only.
-    PODNet, AFC on ImageNet: `stem="3x3", max_pool=True, last_relu=False, stage_relu=False, zero_residual=True`: the first block of each
-    layer keeps the ReLU after its sum, the second has none.
-    `weights` is None (random), "timm" (fetch; 7x7 only) or a path (`load_weights`; the report is kept as `load_report`).
+    `stem` is "7x7" with stride 2 (ImageNet) or "3x3" with stride 1. `max_pool` behind it halves the
+    map once more; None: with 7x7 only. PODNet, AFC on ImageNet: `stem="3x3", max_pool=True,
+    last_relu=False, stage_relu=False, zero_residual=True`: the first block of each layer keeps the
+    ReLU after its sum, the second has none. `weights` is None (random), "timm" (fetch; 7x7 only) or
+    a path (`load_weights`; the report is kept as `load_report`).
     """
 
     def __init__(
@@ -156,7 +176,11 @@ class ResNet18(_ResNet):
             raise ValueError(f"ResNet18: timm's weights have the stem 7x7, got stem={stem!r}.")
         super().__init__(512, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
         net = timm.create_model(
-            "resnet18", pretrained=weights == "timm", num_classes=0, in_chans=in_channels, zero_init_last=zero_residual
+            "resnet18",
+            pretrained=weights == "timm",
+            num_classes=0,
+            in_chans=in_channels,
+            zero_init_last=zero_residual,
         )
         if stem == "3x3":
             net.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
@@ -167,7 +191,9 @@ class ResNet18(_ResNet):
         for block in self._blocks():
             block.act2 = nn.Identity()
         self.head = GrowingLinear(self.embed_dim)
-        self.load_report: LoadReport | None = None if weights in (None, "timm") else load_weights(self, weights)
+        self.load_report: LoadReport | None = (
+            None if weights in (None, "timm") else load_weights(self, weights)
+        )
 
     def _stem(self, x: Tensor) -> Tensor:
         net = self.backbone

@@ -1,7 +1,7 @@
 """Task-shared attention (TSA), Eq. 3-4: one learned query pools the tokens of the encoder.
 
-`b` samples, `N` tokens, `D` = embed_dim, `H` heads of `d` = D/H. The embedding E_0 is shared by all samples and steps, so it comes in with
-one row; the output of a block has a row per sample.
+`b` samples, `N` tokens, `D` = embed_dim, `H` heads of `d` = D/H. The embedding E_0 is shared by all
+samples and steps, so it comes in with one row; the output of a block has a row per sample.
 """
 
 import math
@@ -15,14 +15,24 @@ from torch import Tensor, nn
 class TSABlock(nn.Module):
     """E_l = S + MLP(LN(S)), S = attention of LN(E_{l-1}) over LN(Z). Eq. 3-4.
 
-    `residual=True` is the released code's block: the embedding is added to S and is a key and value itself. `drop_path` then drops
-    both branches of a sample; with `residual=False` it drops the MLP branch only, since S has no path beside it.
+    `residual=True` is the released code's block: the embedding is added to S and is a key and value
+    itself. `drop_path` then drops both branches of a sample; with `residual=False` it drops the MLP
+    branch only, since S has no path beside it.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, residual: bool = False, drop_path: float | int = 0.0):
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        residual: bool = False,
+        drop_path: float | int = 0.0,
+    ):
         super().__init__()
         if embed_dim % num_heads:
-            raise ValueError(f"TSABlock: embed_dim {embed_dim} is not a multiple of num_heads {num_heads}.")
+            raise ValueError(
+                f"TSABlock: embed_dim {embed_dim} is not a multiple of num_heads {num_heads}."
+            )
         self.num_heads = num_heads
         self.residual = residual
         self.norm1 = nn.LayerNorm(embed_dim, eps=1e-5)  # one for embedding and tokens
@@ -39,29 +49,42 @@ class TSABlock(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b D"]:
+    def forward(
+        self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]
+    ) -> Float[Tensor, "b D"]:
         pooled = self.attention(self.norm1(embedding), self.norm1(tokens))
         if self.residual:
             pooled = embedding + self.drop_path(pooled)
         return pooled + self.drop_path(self.mlp(self.norm2(pooled)))
 
-    def attention(self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b D"]:
+    def attention(
+        self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]
+    ) -> Float[Tensor, "b D"]:
         """S of Eq. 3, both inputs normalised.
 
-        W_k is folded into the one query and W_v applied after pooling: no projection of the N tokens is formed.
+        W_k is folded into the one query and W_v applied after pooling: no projection of the N
+        tokens is formed.
         """
         heads = self.num_heads
         head_dim = tokens.shape[-1] // heads
-        query = self.query(embedding).unflatten(-1, (heads, head_dim)) / math.sqrt(head_dim)  # (1|b, H, d)
-        probe = torch.einsum("bhd,hdD->bhD", query, self.key.weight.unflatten(0, (heads, head_dim)))  # (1|b, H, D)
+        query = self.query(embedding).unflatten(-1, (heads, head_dim)) / math.sqrt(
+            head_dim
+        )  # (1|b, H, d)
+        probe = torch.einsum(
+            "bhd,hdD->bhD", query, self.key.weight.unflatten(0, (heads, head_dim))
+        )  # (1|b, H, D)
         scores = probe @ tokens.transpose(1, 2)  # (b, H, N)
         if self.residual:
-            own = (probe * embedding[:, None]).sum(-1, keepdim=True)  # (1|b, H, 1), the embedding as a key
+            own = (probe * embedding[:, None]).sum(
+                -1, keepdim=True
+            )  # (1|b, H, 1), the embedding as a key
             scores = torch.cat([own.expand(len(tokens), -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
             pooled = share[..., 1:] @ tokens + share[..., :1] * embedding[:, None]
         else:
             pooled = share @ tokens  # (b, H, D)
-        value = torch.einsum("bhD,hdD->bhd", pooled, self.value.weight.unflatten(0, (heads, head_dim)))
+        value = torch.einsum(
+            "bhD,hdD->bhd", pooled, self.value.weight.unflatten(0, (heads, head_dim))
+        )
         return self.project(value.flatten(1))

@@ -1,4 +1,6 @@
-"""Avalanche plugins: the two losses and herding replay, for any host, and the frozen teacher they share."""
+"""Avalanche plugins: the two losses and herding replay, for any host, and the frozen teacher they
+share.
+"""
 
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin

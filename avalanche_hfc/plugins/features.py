@@ -14,21 +14,30 @@ from avalanche_hfc.models.modes import evaluation_mode
 
 
 def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The input of this model's classifier: `embed`, Avalanche's `get_features`, or what enters the last linear layer that runs."""
+    """The input of this model's classifier: `embed`, Avalanche's `get_features`, or what enters the
+    last linear layer that runs.
+    """
     for name in ("embed", "get_features"):
         method = getattr(model, name, None)
-        if callable(method) and not isinstance(method, nn.Module):  # a layer of that name is one of many
+        if callable(method) and not isinstance(
+            method, nn.Module
+        ):  # a layer of that name is one of many
             return method
     linear = [module for module in model.modules() if isinstance(module, nn.Linear | GrowingLinear)]
     if not linear:
-        raise ValueError(f"{type(model).__name__} gives no features: it has neither embed, nor get_features, nor a linear layer.")
+        raise ValueError(
+            f"{type(model).__name__} gives no features: it has neither embed, nor "
+            "get_features, nor a linear layer."
+        )
     return lambda x: _last_input(linear, model, x)
 
 
 def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Tensor:
     """The order of the layers in the model's list need not be the order in which they run."""
     met: list[Tensor] = []
-    handles = [layer.register_forward_pre_hook(lambda _, inputs: met.append(inputs[0])) for layer in layers]
+    handles = [
+        layer.register_forward_pre_hook(lambda _, inputs: met.append(inputs[0])) for layer in layers
+    ]
     try:
         model(x)
     finally:
@@ -39,9 +48,17 @@ def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Ten
 
 @torch.inference_mode()
 def features_of(
-    model: nn.Module, dataset: Any, *, batch_size: int, device: torch.device, num_workers: int = 0, flip: bool = False
+    model: nn.Module,
+    dataset: Any,
+    *,
+    batch_size: int,
+    device: torch.device,
+    num_workers: int = 0,
+    flip: bool = False,
 ) -> Float[Tensor, "n D"]:
-    """Features of all images of an Avalanche data set, in order, under its eval transform; `flip`: of their mirror images."""
+    """Features of all images of an Avalanche data set, in order, under its eval transform; `flip`:
+    of their mirror images.
+    """
     embed = feature_function(model)
     data = dataset.eval()
     flat = flatten(data)

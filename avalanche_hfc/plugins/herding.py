@@ -1,4 +1,6 @@
-"""Herding replay: exemplars are positions in the training data; each step trains on the new data and the exemplars together."""
+"""Herding replay: exemplars are positions in the training data; each step trains on the new data
+and the exemplars together.
+"""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -19,29 +21,46 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
-MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")  # of most of Avalanche's plugins; ICaRL, GEM, GSS
+MEMORY_NAMES = (
+    "storage_policy",
+    "x_memory",
+    "memory_x",
+    "ext_mem_list_x",
+)  # of most of Avalanche's plugins; ICaRL, GEM, GSS
 
 
 class HerdingReplayPlugin(SupervisedPlugin):
-    """Keeps exemplars of each class by herding and adds them to the data of later steps, under the training transform.
+    """Keeps exemplars of each class by herding and adds them to the data of later steps, under the
+    training transform.
 
-    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each; 2000 in total if neither is given.
-    `rule` as in `herding_order`, `share` as in `ExemplarMemory`; "first" needs no features.
-    An exemplar is a position: the offset of its experience in training order plus its index in `experience.dataset`. No image is copied
-    and no data set nested. Features for herding: eval transform, the model as it is after the step.
+    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each;
+    2000 in total if neither is given. `rule` as in `herding_order`, `share` as in `ExemplarMemory`;
+    "first" needs no features. An exemplar is a position: the offset of its experience in training
+    order plus its index in `experience.dataset`. No image is copied and no data set nested.
+    Features for herding: eval transform, the model as it is after the step.
     """
 
     hold_out = 0.0
 
     def __init__(
-        self, *, mem_size: SupportsIndex | None = None, per_class: SupportsIndex | None = None, rule: str = "greedy", share: str = "floor"
+        self,
+        *,
+        mem_size: SupportsIndex | None = None,
+        per_class: SupportsIndex | None = None,
+        rule: str = "greedy",
+        share: str = "floor",
     ):
         super().__init__()
-        self.memory = ExemplarMemory(**checked_budget(mem_size, per_class), rule=rule, share=share, hold_out=self.hold_out)
+        self.memory = ExemplarMemory(
+            **checked_budget(mem_size, per_class), rule=rule, share=share, hold_out=self.hold_out
+        )
         self.sources: list[Any] = []  # data set of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
-        self._fresh: dict[int, Tensor] = {}  # class id -> unit features of its exemplars, while the model is the one that gave them
+        self._fresh: dict[
+            int, Tensor
+            # class id -> unit features of its exemplars, while the model is the one that gave them
+        ] = {}
 
     def before_training(self, strategy: Any, **kwargs: Any) -> None:
         refuse_second_memory(strategy, self)
@@ -60,28 +79,51 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self._check_budget(strategy.experience)
         self.find_sources(strategy.experience)
         replayed = self.old_exemplars(strategy.experience)
-        strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *replayed]) if replayed else strategy.adapted_dataset
+        strategy.adapted_dataset = (
+            concat_datasets([strategy.adapted_dataset, *replayed])
+            if replayed
+            else strategy.adapted_dataset
+        )
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
-        StepTable.of(strategy).on(strategy.mb_output)  # a class outside the head: said before the first update
+        StepTable.of(strategy).on(
+            strategy.mb_output
+        )  # a class outside the head: said before the first update
 
     def exemplars(self, class_ids: Iterable[int] | None = None) -> list[Any]:
-        """The exemplars, of all classes or of these, as data sets under the training transform, one for each step that has any."""
+        """The exemplars, of all classes or of these, as data sets under the training transform, one
+        for each step that has any.
+        """
         if len(self.sources) < len(self._lengths):
             raise ValueError(
-                "HerdingReplayPlugin: the data sets of the exemplars are not known after load_state_dict. "
-                "Call find_sources(experience) with any experience of the benchmark, or train the next step."
+                "HerdingReplayPlugin: the data sets of the exemplars are not known after "
+                "load_state_dict. "
+                "Call find_sources(experience) with any experience of the benchmark, or train "
+                "the next step."
             )
         wanted = self.memory.classes if class_ids is None else tuple(class_ids)
-        return self.subsets(torch.cat([torch.empty(0, dtype=torch.int64), *(self.memory.of(class_id) for class_id in wanted)]))
+        return self.subsets(
+            torch.cat(
+                [
+                    torch.empty(0, dtype=torch.int64),
+                    *(self.memory.of(class_id) for class_id in wanted),
+                ]
+            )
+        )
 
     def old_exemplars(self, experience: Any) -> list[Any]:
-        """The exemplars of the classes that this experience does not bring, as data sets under the training transform."""
+        """The exemplars of the classes that this experience does not bring, as data sets under the
+        training transform.
+        """
         arriving = set(classes_of(experience))
-        return self.exemplars(class_id for class_id in self.memory.classes if class_id not in arriving)
+        return self.exemplars(
+            class_id for class_id in self.memory.classes if class_id not in arriving
+        )
 
     def subsets(self, positions: Int[Tensor, "n"]) -> list[Any]:
-        """The images at these positions under the training transform, one data set for each step that has any."""
+        """The images at these positions under the training transform, one data set for each step
+        that has any.
+        """
         start, parts = 0, []
         for source, length in zip(self.sources, self._lengths, strict=True):
             own = positions[(positions >= start) & (positions < start + length)] - start
@@ -94,9 +136,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.update(strategy, num_workers)
 
     def update(self, strategy: Any, num_workers: int = 0) -> None:
-        """Choose exemplars of the classes of the step being trained, with the model as it is. Saying it again changes nothing."""
+        """Choose exemplars of the classes of the step being trained, with the model as it is.
+        Saying it again changes nothing.
+        """
         experience = strategy.experience
-        arriving = [class_id for class_id in classes_of(experience) if class_id not in self.memory.classes]
+        arriving = [
+            class_id for class_id in classes_of(experience) if class_id not in self.memory.classes
+        ]
         if not arriving:
             return
         features = self._features(strategy, experience.dataset, num_workers)
@@ -121,39 +167,68 @@ class HerdingReplayPlugin(SupervisedPlugin):
         """Features of a data set, or, where the rule reads none, as many empty rows."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
-        return features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device, num_workers=num_workers)
+        return features_of(
+            strategy.model,
+            data,
+            batch_size=strategy.eval_mb_size,
+            device=strategy.device,
+            num_workers=num_workers,
+        )
 
     def class_means(self, strategy: Any, *, flip: bool = False) -> dict[int, Float[Tensor, "D"]]:
-        """Unit mean of the unit features of each class's exemplars, under the eval transform: what `evaluate` takes as `class_means`.
+        """Unit mean of the unit features of each class's exemplars, under the eval transform: what
+        `evaluate` takes as `class_means`.
 
-        `flip` averages with the mean over the mirrored images. Features that herding has just found with this model are not computed again.
+        `flip` averages with the mean over the mirrored images. Features that herding has just found
+        with this model are not computed again.
         """
         if not len(self.memory):
             raise ValueError("HerdingReplayPlugin: no exemplars yet. Train a step first.")
         means = {class_id: features.mean(0) for class_id, features in self._fresh.items()}
-        means |= self._means(strategy, [class_id for class_id in self.memory.classes if class_id not in means], flip=False)
+        means |= self._means(
+            strategy,
+            [class_id for class_id in self.memory.classes if class_id not in means],
+            flip=False,
+        )
         if flip:
             mirrored = self._means(strategy, self.memory.classes, flip=True)
             means = {class_id: (mean + mirrored[class_id]) / 2 for class_id, mean in means.items()}
         return {class_id: F.normalize(means[class_id], dim=0) for class_id in self.memory.classes}
 
-    def _means(self, strategy: Any, class_ids: Sequence[int], *, flip: bool) -> dict[int, Float[Tensor, "D"]]:
+    def _means(
+        self, strategy: Any, class_ids: Sequence[int], *, flip: bool
+    ) -> dict[int, Float[Tensor, "D"]]:
         """Mean of the unit features of these classes' exemplars, one pass."""
         if not class_ids:
             return {}
         data = concat_datasets(self.exemplars(class_ids))
-        features = features_of(strategy.model, data, batch_size=strategy.eval_mb_size, device=strategy.device, flip=flip)
+        features = features_of(
+            strategy.model,
+            data,
+            batch_size=strategy.eval_mb_size,
+            device=strategy.device,
+            flip=flip,
+        )
         targets = torch.as_tensor(list(data.targets), device=features.device)
-        return {class_id: F.normalize(features[targets == class_id]).mean(0) for class_id in class_ids}
+        return {
+            class_id: F.normalize(features[targets == class_id]).mean(0) for class_id in class_ids
+        }
 
     def _check_budget(self, experience: Any) -> None:
-        """Memory for every class of the benchmark, where the benchmark knows them all: said before the first batch."""
+        """Memory for every class of the benchmark, where the benchmark knows them all: said before
+        the first batch.
+        """
         known = known_classes(experience) | set(self.memory.classes)
         if self.memory.total is not None and self.memory.total < len(known):
-            raise ValueError(f"A memory of {self.memory.total} exemplars is too small for {len(known)} classes: one of each is the least.")
+            raise ValueError(
+                f"A memory of {self.memory.total} exemplars is too small for {len(known)} "
+                "classes: one of each is the least."
+            )
 
     def find_sources(self, experience: Any) -> None:
-        """After `load_state_dict`: the data sets of the steps before, from the whole stream of the experience at hand."""
+        """After `load_state_dict`: the data sets of the steps before, from the whole stream of the
+        experience at hand.
+        """
         for step in range(len(self.sources), len(self._source_ids)):
             dataset = experience_of(experience, self._source_ids[step]).dataset
             if len(dataset) != self._lengths[step]:
@@ -170,14 +245,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         for class_id, ranked in self.positions_of_class().items():
             own = ranked[(ranked >= start) & (ranked < start + len(targets))] - start
             if (targets[own] != class_id).any():
-                raise ValueError(f"The exemplars of class {class_id} have other labels in the benchmark given: it is another one.")
+                raise ValueError(
+                    f"The exemplars of class {class_id} have other labels in the benchmark "
+                    "given: it is another one."
+                )
 
     def positions_of_class(self) -> dict[int, Int[Tensor, "kept"]]:
         """Ranked positions by class id."""
         return {class_id: self.memory.of(class_id) for class_id in self.memory.classes}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"memory": self.memory.state_dict(), "source_ids": list(self._source_ids), "lengths": list(self._lengths)}
+        return {
+            "memory": self.memory.state_dict(),
+            "source_ids": list(self._source_ids),
+            "lengths": list(self._lengths),
+        }
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise, before anything is loaded, for a state of another budget or rule."""
@@ -191,11 +273,19 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
 
 
-def checked_budget(mem_size: SupportsIndex | None, per_class: SupportsIndex | None) -> dict[str, int]:
+def checked_budget(
+    mem_size: SupportsIndex | None, per_class: SupportsIndex | None
+) -> dict[str, int]:
     """The budget as `ExemplarMemory` takes it; errors in the words of the caller."""
     if mem_size is not None and per_class is not None:
-        raise ValueError(f"Give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}.")
-    name, value = ("per_class", per_class) if per_class is not None else ("mem_size", DEFAULT_MEMORY if mem_size is None else mem_size)
+        raise ValueError(
+            f"Give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}."
+        )
+    name, value = (
+        ("per_class", per_class)
+        if per_class is not None
+        else ("mem_size", DEFAULT_MEMORY if mem_size is None else mem_size)
+    )
     try:
         number = operator.index(value)
     except TypeError:
@@ -206,25 +296,40 @@ def checked_budget(mem_size: SupportsIndex | None, per_class: SupportsIndex | No
 
 
 def experience_of(experience: Any, index: int) -> Any:
-    """The experience of this index in the stream that `experience` comes from, also where that is a slice of the benchmark's stream."""
+    """The experience of this index in the stream that `experience` comes from, also where that is a
+    slice of the benchmark's stream.
+    """
     stream = experience.origin_stream
     whole = getattr(getattr(stream, "benchmark", None), "streams", {}).get(stream.name, stream)
     for other in whole:
         if other.current_experience == index:
             return other
-    raise ValueError(f"The exemplars stand in experience {index} of the stream {stream.name!r}, which has none of that index.")
+    raise ValueError(
+        f"The exemplars stand in experience {index} of the stream {stream.name!r}, which has "
+        "none of that index."
+    )
 
 
 def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
     """Raise where the host, or another plugin, keeps a memory of its own."""
     host, kind = type(strategy).__name__, type(strategy)
-    if not (kind is SupervisedTemplate or isinstance(strategy, HOSTS_WITHOUT_MEMORY) or getattr(kind, "takes_herding_replay", False)):
+    if not (
+        kind is SupervisedTemplate
+        or isinstance(strategy, HOSTS_WITHOUT_MEMORY)
+        or getattr(kind, "takes_herding_replay", False)
+    ):
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
         raise ValueError(
             f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory "
-            f"({allowed} and the strategies of avalanche_hfc). A strategy of your own says so with takes_herding_replay = True."
+            f"({allowed} and the strategies of avalanche_hfc). A strategy of your own says so "
+            "with takes_herding_replay = True."
         )
     for other in strategy.plugins:
-        owns_memory = isinstance(other, HerdingReplayPlugin | AGEMPlugin) or any(hasattr(other, name) for name in MEMORY_NAMES)
+        owns_memory = isinstance(other, HerdingReplayPlugin | AGEMPlugin) or any(
+            hasattr(other, name) for name in MEMORY_NAMES
+        )
         if other is not plugin and owns_memory:
-            raise ValueError(f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. Leave one out.")
+            raise ValueError(
+                f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. "
+                "Leave one out."
+            )

@@ -1,4 +1,6 @@
-"""A memory with a hold-out: of each class a few images that are never trained on, balanced over all classes (BiC)."""
+"""A memory with a hold-out: of each class a few images that are never trained on, balanced over all
+classes (BiC).
+"""
 
 from typing import Any
 
@@ -11,10 +13,12 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of
 
 
 class HoldOutReplayPlugin(HerdingReplayPlugin):
-    """Herding replay that sets aside v images of each class when it is new: a tenth of its share of the memory, and part of it.
+    """Herding replay that sets aside v images of each class when it is new: a tenth of its share of
+    the memory, and part of it.
 
-    The images held out are the first of the class, a tenth of them at most. They enter no training, now or later; as the share falls, the
-    first v stay. A class with a share of one exemplar, or a single image, has none: it is trained on.
+    The images held out are the first of the class, a tenth of them at most. They enter no training,
+    now or later; as the share falls, the first v stay. A class with a share of one exemplar, or a
+    single image, has none: it is trained on.
     """
 
     hold_out = 0.1
@@ -22,15 +26,23 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
     def __init__(self, **budget: Any):
         super().__init__(**budget)
         self._held: dict[int, Tensor] = {}  # class id -> positions, of the classes in the memory
-        self._arriving: dict[int, Tensor] = {}  # class id -> indices in the data of the step being trained
+        self._arriving: dict[
+            int, Tensor
+        ] = {}  # class id -> indices in the data of the step being trained
 
     def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
         table = StepTable.of(strategy)
         table.learn(strategy.experience, strategy.clock.train_exp_counter)
         targets = torch.as_tensor(list(strategy.experience.dataset.targets))
         num_held = self.memory.held_out(table.num_old or table.num_seen)
-        own = {class_id: (targets == class_id).nonzero()[:, 0] for class_id in classes_of(strategy.experience)}
-        self._arriving = {class_id: places[: min(num_held, most_held(len(places)))] for class_id, places in own.items()}
+        own = {
+            class_id: (targets == class_id).nonzero()[:, 0]
+            for class_id in classes_of(strategy.experience)
+        }
+        self._arriving = {
+            class_id: places[: min(num_held, most_held(len(places)))]
+            for class_id, places in own.items()
+        }
         trained = torch.ones(len(targets), dtype=torch.bool)
         for places in self._arriving.values():
             trained[places] = False
@@ -38,10 +50,14 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         super().after_train_dataset_adaptation(strategy, **kwargs)
 
     def held_out_data(self, strategy: Any) -> tuple[list[Any], list[Any]]:
-        """(old, new): the images held out, of the steps before and of the one being trained, as data sets."""
+        """(old, new): the images held out, of the steps before and of the one being trained, as
+        data sets.
+        """
         positions = torch.cat([torch.empty(0, dtype=torch.int64), *self._held.values()])
         indices = torch.cat([torch.empty(0, dtype=torch.int64), *self._arriving.values()])
-        return self.subsets(positions), [strategy.experience.dataset.subset(indices.tolist())] if len(indices) else []
+        return self.subsets(positions), [
+            strategy.experience.dataset.subset(indices.tolist())
+        ] if len(indices) else []
 
     def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
         own = super().candidates(class_id, targets)
@@ -51,20 +67,32 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         offset, known = sum(self._lengths), set(self.memory.classes)
         super().update(strategy, num_workers)
         num_held = self.memory.held_out(len(self.memory.classes))
-        arrived = {class_id: places + offset for class_id, places in self._arriving.items() if class_id not in known}
-        self._held = {class_id: positions[:num_held] for class_id, positions in (self._held | arrived).items()}
+        arrived = {
+            class_id: places + offset
+            for class_id, places in self._arriving.items()
+            if class_id not in known
+        }
+        self._held = {
+            class_id: positions[:num_held] for class_id, positions in (self._held | arrived).items()
+        }
 
     @property
     def num_held(self) -> int:
         return sum(len(positions) for positions in self._held.values())
 
     def state_dict(self) -> dict[str, Any]:
-        held = {"held_classes": list(self._held), "held": [positions.clone() for positions in self._held.values()]}
+        held = {
+            "held_classes": list(self._held),
+            "held": [positions.clone() for positions in self._held.values()],
+        }
         return super().state_dict() | held
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._held = {k: positions.clone() for k, positions in zip(state["held_classes"], state["held"], strict=True)}
+        self._held = {
+            k: positions.clone()
+            for k, positions in zip(state["held_classes"], state["held"], strict=True)
+        }
 
 
 def most_held(num_images: int) -> int:

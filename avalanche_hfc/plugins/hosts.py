@@ -1,4 +1,6 @@
-"""Where a host computes its classification loss: one adapter for each kind of host, so that GFC and GRD can act in all of them."""
+"""Where a host computes its classification loss: one adapter for each kind of host, so that GFC and
+GRD can act in all of them.
+"""
 
 from typing import Any, NamedTuple
 
@@ -15,12 +17,22 @@ from torch import Tensor, nn
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
-HOSTS_THAT_WORK = "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise the criterion on mb_output"
-PLAIN_CROSS_ENTROPY = {"weight": None, "reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100}
+HOSTS_THAT_WORK = (
+    "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise "
+    "the criterion on mb_output"
+)
+PLAIN_CROSS_ENTROPY = {
+    "weight": None,
+    "reduction": "mean",
+    "label_smoothing": 0.0,
+    "ignore_index": -100,
+}
 
 
 class Term(NamedTuple):
-    """One mean of per-sample classification losses in the host's objective: scale · mean(losses)."""
+    """One mean of per-sample classification losses in the host's objective: scale ·
+    mean(losses).
+    """
 
     logits: Float[Tensor, "n C"]  # columns outside the host's own cross-entropy are -inf
     targets: Int[Tensor, "n"]
@@ -37,28 +49,54 @@ class Batch(NamedTuple):
 
 
 class Host:
-    """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC, Cumulative and most others."""
+    """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC,
+    Cumulative and most others.
+    """
 
-    sees_whole_batch = True  # whether mb_x is all that is trained on in an iteration, from `before_forward` on
+    sees_whole_batch = (
+        True  # whether mb_x is all that is trained on in an iteration, from `before_forward` on
+    )
 
     def __init__(self, strategy: Any):
         self.strategy = strategy
 
     def check(self) -> None:
-        """Raise unless the host's loss is the criterion on `mb_output`, and the criterion a plain mean cross-entropy."""
+        """Raise unless the host's loss is the criterion on `mb_output`, and the criterion a plain
+        mean cross-entropy.
+        """
         kind = type(self.strategy)
-        if kind.training_epoch is not SGDUpdate.training_epoch or kind.criterion is not SupervisedProblem.criterion:
-            raise ValueError(f"its loss is of its own making, not the cross-entropy of mb_output. It works in {HOSTS_THAT_WORK}")
+        if (
+            kind.training_epoch is not SGDUpdate.training_epoch
+            or kind.criterion is not SupervisedProblem.criterion
+        ):
+            raise ValueError(
+                "its loss is of its own making, not the cross-entropy of mb_output. It "
+                f"works in {HOSTS_THAT_WORK}"
+            )
         self.check_criterion(self.strategy._criterion)
-        partly = next((p for p in self.strategy.plugins if isinstance(p, MIRPlugin | RARPlugin)), None)
+        partly = next(
+            (p for p in self.strategy.plugins if isinstance(p, MIRPlugin | RARPlugin)), None
+        )
         if partly is not None:
-            raise ValueError(f"{type(partly).__name__} adds replayed rows of its own to the loss, which cannot be reached")
+            raise ValueError(
+                f"{type(partly).__name__} adds replayed rows of its own to the loss, which "
+                "cannot be reached"
+            )
 
     @staticmethod
     def check_criterion(criterion: Any) -> None:
         if isinstance(criterion, nn.CrossEntropyLoss):
-            changed = {name: getattr(criterion, name) for name, usual in PLAIN_CROSS_ENTROPY.items() if getattr(criterion, name) != usual}
-            found = f"a CrossEntropyLoss with {', '.join(f'{name}={value}' for name, value in changed.items())}" if changed else ""
+            changed = {
+                name: getattr(criterion, name)
+                for name, usual in PLAIN_CROSS_ENTROPY.items()
+                if getattr(criterion, name) != usual
+            }
+            found = (
+                "a CrossEntropyLoss with "
+                f"{', '.join(f'{name}={value}' for name, value in changed.items())}"
+                if changed
+                else ""
+            )
         else:
             found = "" if criterion is F.cross_entropy else repr(criterion)
         if found:
@@ -75,7 +113,9 @@ class Host:
         return Batch(self.strategy.mb_x, self.strategy.mb_output, self.strategy.mb_y)
 
     def forward(self, model: nn.Module, x: Tensor) -> Tensor:
-        """A model's logits for the whole batch; a frozen prefix that the strategy has computed already is not computed again."""
+        """A model's logits for the whole batch; a frozen prefix that the strategy has computed
+        already is not computed again.
+        """
         prefix = getattr(self.strategy, "mb_prefix", None)
         return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
 
@@ -88,15 +128,23 @@ class Host:
 
 
 class BiCHost(Host):
-    """BiC forms (1-λ) · loss + λ · KD in its own `before_backward`: what was added before is scaled, what comes after is not."""
+    """BiC forms (1-λ) · loss + λ · KD in its own `before_backward`: what was added before is
+    scaled, what comes after is not.
+    """
 
     def bic(self) -> BiCPlugin:
         return next(p for p in self.strategy.plugins if isinstance(p, BiCPlugin))
 
     def classification_share(self) -> float:
-        """1-λ from the second step on; 1 with a λ of the user's own, which BiC adds without taking anything away."""
+        """1-λ from the second step on; 1 with a λ of the user's own, which BiC adds without taking
+        anything away.
+        """
         bic = self.bic()
-        return 1 - StepTable.of(self.strategy).old_fraction if bic.model_old is not None and bic.lamb == -1 else 1.0
+        return (
+            1 - StepTable.of(self.strategy).old_fraction
+            if bic.model_old is not None and bic.lamb == -1
+            else 1.0
+        )
 
     def terms(self) -> list[Term]:
         return [term._replace(scale=self.classification_share()) for term in super().terms()]
@@ -107,7 +155,9 @@ class BiCHost(Host):
 
 
 class ReplayLoopHost(Host):
-    """A host with a training loop and cross-entropies of its own; the criterion serves where nothing is replayed."""
+    """A host with a training loop and cross-entropies of its own; the criterion serves where
+    nothing is replayed.
+    """
 
     sees_whole_batch = False
 
@@ -122,24 +172,40 @@ class ReplayLoopHost(Host):
 
 
 class DERHost(ReplayLoopHost):
-    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a mean of their own."""
+    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a
+    mean of their own.
+    """
 
     def replay_terms(self) -> list[Term]:
         host = self.strategy
-        rows = (slice(host.batch_size_mem, None), 1.0), (slice(None, host.batch_size_mem), host.beta)
+        rows = (
+            (slice(host.batch_size_mem, None), 1.0),
+            (slice(None, host.batch_size_mem), host.beta),
+        )
         losses = F.cross_entropy(host.mb_output, host.mb_y, reduction="none")
-        return [Term(host.mb_output[part], host.mb_y[part], losses[part], scale) for part, scale in rows if scale]
+        return [
+            Term(host.mb_output[part], host.mb_y[part], losses[part], scale)
+            for part, scale in rows
+            if scale
+        ]
 
 
 class ERACEHost(ReplayLoopHost):
-    """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the memory rows, among all columns."""
+    """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the
+    memory rows, among all columns.
+    """
 
     def replay_terms(self) -> list[Term]:
         host = self.strategy
-        absent = torch.ones(host.mb_output.shape[1], dtype=torch.bool, device=host.mb_output.device).index_fill(0, host.mb_y, False)
+        absent = torch.ones(
+            host.mb_output.shape[1], dtype=torch.bool, device=host.mb_output.device
+        ).index_fill(0, host.mb_y, False)
         current = host.mb_output.masked_fill(absent, float("-inf"))
         parts = (current, host.mb_y), (host.mb_buffer_out, host.mb_buffer_y)
-        return [Term(logits, y, F.cross_entropy(logits, y, reduction="none"), 0.5) for logits, y in parts]
+        return [
+            Term(logits, y, F.cross_entropy(logits, y, reduction="none"), 0.5)
+            for logits, y in parts
+        ]
 
     def batch(self) -> Batch:
         host = self.strategy
@@ -153,14 +219,21 @@ class ERACEHost(ReplayLoopHost):
 
 
 class ICaRLHost(Host):
-    """ICaRL: binary cross-entropy, mean over all columns, to the old model's sigmoids in the old columns and the label in the new."""
+    """ICaRL: binary cross-entropy, mean over all columns, to the old model's sigmoids in the old
+    columns and the label in the new.
+    """
 
     def check(self) -> None:
         if not isinstance(self.strategy._criterion, ICaRLLossPlugin):
-            raise ValueError(f"its criterion is {self.strategy._criterion!r}; ICaRL's own ICaRLLossPlugin is needed")
+            raise ValueError(
+                f"its criterion is {self.strategy._criterion!r}; ICaRL's own ICaRLLossPlugin "
+                "is needed"
+            )
 
     def after_forward(self) -> None:
-        self.old_logits = self.strategy._criterion.old_logits  # the criterion drops them when it is called
+        self.old_logits = (
+            self.strategy._criterion.old_logits
+        )  # the criterion drops them when it is called
 
     def terms(self) -> list[Term]:
         logits, targets = self.strategy.mb_output, self.strategy.mb_y
@@ -176,7 +249,9 @@ class ICaRLHost(Host):
 
 
 def host_of(strategy: Any, plugin: Any) -> Host:
-    """The adapter for this strategy, checked; a ValueError that names host and plugin where the plugin cannot act."""
+    """The adapter for this strategy, checked; a ValueError that names host and plugin where the
+    plugin cannot act.
+    """
     kinds: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
     adapter = next((adapter for kind, adapter in kinds.items() if isinstance(strategy, kind)), Host)
     if adapter is Host and any(isinstance(p, BiCPlugin) for p in strategy.plugins):
@@ -188,5 +263,8 @@ def host_of(strategy: Any, plugin: Any) -> Host:
     except ValueError as error:
         raise ValueError(f"{name} cannot act in {type(strategy).__name__}: {error}.") from None
     if sum(type(p) is type(plugin) for p in strategy.plugins) > 1:
-        raise ValueError(f"{type(strategy).__name__} has two {name}s; one is enough, with the sum of their weights.")
+        raise ValueError(
+            f"{type(strategy).__name__} has two {name}s; one is enough, with the sum of "
+            "their weights."
+        )
     return host

@@ -15,7 +15,9 @@ Weight = float | int | Literal["balanced"]
 
 
 class HostedPlugin(SupervisedPlugin):
-    """A loss term inside a host: finds the host's adapter, keeps the step table, does nothing in the first step (Eq. 14: t ≥ 2)."""
+    """A loss term inside a host: finds the host's adapter, keeps the step table, does nothing in
+    the first step (Eq. 14: t ≥ 2).
+    """
 
     host: Host
     loss_terms: dict[str, Tensor]
@@ -33,7 +35,9 @@ class HostedPlugin(SupervisedPlugin):
         self.loss_terms = {}
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
-        StepTable.of(strategy).on(strategy.mb_output)  # a class outside the head: said before the first update, in the first step too
+        StepTable.of(strategy).on(
+            strategy.mb_output
+        )  # a class outside the head: said before the first update, in the first step too
         self.host.after_forward()
 
     def before_backward(self, strategy: Any, **kwargs: Any) -> None:
@@ -61,14 +65,19 @@ class HostedPlugin(SupervisedPlugin):
     def check_state(self, state: dict[str, Any]) -> None:
         """A state trained with other settings is refused: going on would be another training."""
         if state != self.state_dict():
-            raise ValueError(f"{type(self).__name__}: the state was trained with {state}, this plugin has {self.state_dict()}.")
+            raise ValueError(
+                f"{type(self).__name__}: the state was trained with {state}, this plugin has "
+                f"{self.state_dict()}."
+            )
 
 
 class GFCPlugin(HostedPlugin):
-    """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then minimises weight · L_FC (Eq. 9).
+    """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then
+    minimises weight · L_FC (Eq. 9).
 
-    `weight` is a number above 0, or "balanced": 1 - K^o/(K^o+K^t). With weight · w = 1 nothing changes, bitwise. The weights w come from
-    the softmax over the columns of the host's own cross-entropy, those of classes seen. Acts from the second step on.
+    `weight` is a number above 0, or "balanced": 1 - K^o/(K^o+K^t). With weight · w = 1 nothing
+    changes, bitwise. The weights w come from the softmax over the columns of the host's own
+    cross-entropy, those of classes seen. Acts from the second step on.
     """
 
     def __init__(self, *, weight: Weight = 1.0):
@@ -77,7 +86,8 @@ class GFCPlugin(HostedPlugin):
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
         added = [
-            part.scale * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()
+            part.scale
+            * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()
             for part in self.host.terms()
         ]
         return "compensation", sum(added[1:], start=added[0])
@@ -86,11 +96,18 @@ class GFCPlugin(HostedPlugin):
 class GRDPlugin(HostedPlugin):
     """Adds weight · L_RD (Eq. 13), with the model of the step before as teacher.
 
-    `weight` is a number above 0, or "balanced": K^o/(K^o+K^t). `normalise` and `average` as in `relation_distillation`; False and "seen"
-    are the equation as printed. Acts from the second step on.
+    `weight` is a number above 0, or "balanced": K^o/(K^o+K^t). `normalise` and `average` as in
+    `relation_distillation`; False and "seen" are the equation as printed. Acts from the second step
+    on.
     """
 
-    def __init__(self, *, weight: Weight = 1.0, normalise: bool = True, average: Literal["present", "seen"] = "present"):
+    def __init__(
+        self,
+        *,
+        weight: Weight = 1.0,
+        normalise: bool = True,
+        average: Literal["present", "seen"] = "present",
+    ):
         super().__init__(weight)
         if average not in ("present", "seen"):
             raise ValueError(f"GRDPlugin: average must be 'present' or 'seen', got {average!r}.")
@@ -100,7 +117,9 @@ class GRDPlugin(HostedPlugin):
     def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
         super().before_training_exp(strategy, **kwargs)
         if StepTable.of(strategy).num_old and FrozenTeacher.of(strategy).model is None:
-            raise ValueError("GRDPlugin has no teacher: it must be in the strategy from the first step on.")
+            raise ValueError(
+                "GRDPlugin has no teacher: it must be in the strategy from the first step on."
+            )
 
     def before_forward(self, strategy: Any, **kwargs: Any) -> None:
         """The teacher runs first: while it does, no activations of the student are held."""
@@ -132,4 +151,7 @@ def checked_weight(owner: str, weight: Weight) -> Weight:
     number = isinstance(weight, Real) and not isinstance(weight, bool)
     if weight == "balanced" or (number and 0 < weight < float("inf")):
         return weight
-    raise ValueError(f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. To do without it, leave it out.")
+    raise ValueError(
+        f"{owner}: weight must be a number above 0 or 'balanced', got {weight!r}. To do "
+        "without it, leave it out."
+    )

@@ -1,4 +1,6 @@
-"""What the released code does to a training run: its loss, its learning rates, its optimizer's quirks."""
+"""What the released code does to a training run: its loss, its learning rates, its optimizer's
+quirks.
+"""
 
 from typing import Any
 
@@ -13,7 +15,8 @@ from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
 class OfficialLossPlugin(SupervisedPlugin):
-    """`official_hfc` in the place of the criterion while training; in evaluation the criterion given here speaks.
+    """`official_hfc` in the place of the criterion while training; in evaluation the criterion
+    given here speaks.
 
     Criterion and plugin in one, as Avalanche's ICaRL does it: give it to a strategy as `criterion`.
     """
@@ -29,7 +32,9 @@ class OfficialLossPlugin(SupervisedPlugin):
         try:
             self._host.check_criterion(self.eval_criterion)
         except ValueError as error:
-            raise ValueError(f"Recipe 'official' cannot act in {type(strategy).__name__}: {error}.") from None
+            raise ValueError(
+                f"Recipe 'official' cannot act in {type(strategy).__name__}: {error}."
+            ) from None
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self._strategy is None or not self._strategy.is_training:
@@ -46,9 +51,11 @@ class OfficialLossPlugin(SupervisedPlugin):
 
 
 class WarmUpCosinePlugin(SupervisedPlugin):
-    """Learning rate of an epoch, the same in every step: `warm_up` epochs of (e+1)/(warm_up+1), then the cosine from the base rate.
+    """Learning rate of an epoch, the same in every step: `warm_up` epochs of (e+1)/(warm_up+1),
+    then the cosine from the base rate.
 
-    A group's rate is `lr` times its entry `scale` (1 without one). The cosine runs over all epochs of the step, from `lr` to `lowest_lr`.
+    A group's rate is `lr` times its entry `scale` (1 without one). The cosine runs over all epochs
+    of the step, from `lr` to `lowest_lr`.
     """
 
     def __init__(self, *, lr: float, lowest_lr: float, warm_up: int):
@@ -67,10 +74,11 @@ class WarmUpCosinePlugin(SupervisedPlugin):
 
 
 class OptimizerQuirksPlugin(SupervisedPlugin):
-    """The released code makes a new optimizer every epoch, and the group of TSA, token and head is empty in two epochs out of three.
+    """The released code makes a new optimizer every epoch, and the group of TSA, token and head is
+    empty in two epochs out of three.
 
-    Gradients that are taken away stand for the empty group: the optimizer then moves nothing, and no schedule is disturbed. With a single
-    group of parameters only the moments start anew.
+    Gradients that are taken away stand for the empty group: the optimizer then moves nothing, and
+    no schedule is disturbed. With a single group of parameters only the moments start anew.
     """
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
@@ -84,6 +92,10 @@ class OptimizerQuirksPlugin(SupervisedPlugin):
 
 
 def further_groups(optimizer: Any) -> list[dict[str, Any]]:
-    """The groups behind the first; where groups have a `scale`, those with another than the first."""
+    """The groups behind the first; where groups have a `scale`, those with another than the
+    first.
+    """
     first, *others = optimizer.param_groups
-    return [group for group in others if "scale" not in first or group.get("scale") != first["scale"]]
+    return [
+        group for group in others if "scale" not in first or group.get("scale") != first["scale"]
+    ]

@@ -1,4 +1,6 @@
-"""Which step brought each class: what GFC, GRD and a strategy must agree on. One table per strategy."""
+"""Which step brought each class: what GFC, GRD and a strategy must agree on. One table per
+strategy.
+"""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +21,8 @@ class SampleWeights(NamedTuple):
 class StepTable:
     """class id -> step. `on(logits)` gives `steps (C,)` for the losses, on the logits' device.
 
-    `sample_weights` are those that the losses of HFC gave the batch, from the forward pass to the end of the iteration; else None.
+    `sample_weights` are those that the losses of HFC gave the batch, from the forward pass to the
+    end of the iteration; else None.
     """
 
     def __init__(self) -> None:
@@ -37,17 +40,23 @@ class StepTable:
         return strategy.step_table
 
     def learn(self, experience: Any, step: int) -> None:
-        """Note the classes of a step before it is trained. Saying it again for the same step changes nothing."""
+        """Note the classes of a step before it is trained. Saying it again for the same step
+        changes nothing.
+        """
         class_ids = {int(class_id) for class_id in classes_of(experience)}
         again = sorted(c for c in class_ids if self.step_of.get(c, step) != step)
         if again:
             raise ValueError(
-                f"Classes {again} were learned in step {self.step_of[again[0]]} and come again in step {step}. "
+                f"Classes {again} were learned in step {self.step_of[again[0]]} and come again "
+                f"in step {step}. "
                 "HFC is for class-incremental benchmarks: each class belongs to one step."
             )
         unknown = sorted(set(range(step)) - set(self.step_of.values()))
         if unknown:
-            raise ValueError(f"The classes of steps {unknown} are not known: the plugins must be in the strategy from the first step on.")
+            raise ValueError(
+                f"The classes of steps {unknown} are not known: the plugins must be in the "
+                "strategy from the first step on."
+            )
         self._take(self.step_of | dict.fromkeys(sorted(class_ids), step))
 
     def _take(self, step_of: dict[int, int]) -> None:
@@ -80,16 +89,25 @@ class StepTable:
     def on(self, logits: Float[Tensor, "b C"]) -> Int[Tensor, "C"]:
         """`steps (C,)`: -1 in the columns of classes not seen yet."""
         width = logits.shape[1]
-        if self._tensor is None or len(self._tensor) != width or self._tensor.device != logits.device:
+        if (
+            self._tensor is None
+            or len(self._tensor) != width
+            or self._tensor.device != logits.device
+        ):
             highest = max(self.step_of, default=-1)
             if highest >= width:
-                raise ValueError(f"Class {highest} is outside the head: the model gives {width} columns, for class ids 0 to {width - 1}.")
+                raise ValueError(
+                    f"Class {highest} is outside the head: the model gives {width} columns, "
+                    f"for class ids 0 to {width - 1}."
+                )
             steps = torch.full((width,), -1)
             steps[list(self.step_of)] = torch.tensor(list(self.step_of.values()), dtype=torch.int64)
             self._tensor = steps.to(logits.device)
         return self._tensor
 
-    def weights(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
+    def weights(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b"]:
         """Weights of Eq. 9 for these logits, computed once per batch however many plugins ask."""
         if self._weights is None or self._weights[0] is not logits:
             steps = self.on(logits)
@@ -98,7 +116,9 @@ class StepTable:
         return self._weights[1]
 
     def note_weights(self, weights: Float[Tensor, "b"], steps: Int[Tensor, "b"]) -> None:
-        """Keep the weights of the batch for whoever wants to look at them; `steps` are those of its samples."""
+        """Keep the weights of the batch for whoever wants to look at them; `steps` are those of its
+        samples.
+        """
         self.sample_weights = SampleWeights(weights.detach(), steps)
 
     def forget_batch(self) -> None:
@@ -113,7 +133,9 @@ class StepTable:
 
 
 def classes_of(experience: Any) -> list[int]:
-    """Class ids of an experience. `classes_in_this_experience` is a list or a set, by benchmark; absent without a timeline."""
+    """Class ids of an experience. `classes_in_this_experience` is a list or a set, by benchmark;
+    absent without a timeline.
+    """
     class_ids = getattr(experience, "classes_in_this_experience", None)
     if class_ids is None:
         raise ValueError(
@@ -124,7 +146,9 @@ def classes_of(experience: Any) -> list[int]:
 
 
 def known_classes(experience: Any) -> set[int]:
-    """Class ids of an experience and, where the benchmark tells them, of those before and after it."""
+    """Class ids of an experience and, where the benchmark tells them, of those before and
+    after it.
+    """
     known = set(classes_of(experience))
     for name in ("previous_classes", "future_classes"):
         known |= {int(class_id) for class_id in getattr(experience, name, None) or ()}

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 
 class FrozenTeacher:
-    """Θ^{t-1}: a copy in eval mode, without gradients. One forward per batch however many plugins ask."""
+    """Θ^{t-1}: a copy in eval mode, without gradients. One forward per batch however many plugins
+    ask.
+    """
 
     def __init__(self) -> None:
         self.model: nn.Module | None = None
@@ -31,18 +33,24 @@ class FrozenTeacher:
             self.hold(copy.deepcopy(strategy.model), strategy.clock.train_exp_counter)
 
     def hold(self, model: nn.Module, step: int | None) -> None:
-        """Freeze this model and teach with it. `train()` first: a head padded by an evaluation drops its padding."""
+        """Freeze this model and teach with it. `train()` first: a head padded by an evaluation
+        drops its padding.
+        """
         self.model = model.train().eval().requires_grad_(False)
         self.taken_after = step
         self.forget_batch()
 
-    def logits(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]) -> Float[Tensor, "b K"]:
+    def logits(
+        self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]
+    ) -> Float[Tensor, "b K"]:
         """The teacher's logits of this batch. `forward` is how the host asks a model for logits."""
         return self.output(x, forward)
 
     @torch.no_grad()
     def output(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Any]) -> Any:
-        """What `forward(teacher, x)` gives for this batch: logits, features, whatever the host needs. Asked again, it is not run again."""
+        """What `forward(teacher, x)` gives for this batch: logits, features, whatever the host
+        needs. Asked again, it is not run again.
+        """
         assert self.model is not None
         if self._batch is None or self._batch[0] is not x:
             self._batch = (x, forward(self.model, x))

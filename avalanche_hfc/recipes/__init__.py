@@ -3,7 +3,15 @@
 from avalanche_hfc.recipes.by_name import all_names, recipe
 from avalanche_hfc.recipes.options import METHODS, MODELS
 from avalanche_hfc.recipes.overrides import override
-from avalanche_hfc.recipes.schema import SCALES, DataRecipe, MemoryRecipe, MethodRecipe, ModelRecipe, Recipe, TrainRecipe
+from avalanche_hfc.recipes.schema import (
+    SCALES,
+    DataRecipe,
+    MemoryRecipe,
+    MethodRecipe,
+    ModelRecipe,
+    Recipe,
+    TrainRecipe,
+)
 from avalanche_hfc.recipes.settings import DEMO_EPOCHS, DEMO_MEMORY
 from avalanche_hfc.recipes.tables import DEMO_METHODS, FURTHER_TABLES, TABLES, PaperCell, TableCell
 

@@ -1,4 +1,6 @@
-"""What to know of a recipe before it runs: the command, the cost, what to expect, and the other forms of HFC."""
+"""What to know of a recipe before it runs: the command, the cost, what to expect, and the other
+forms of HFC.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -11,12 +13,39 @@ from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.tables import FURTHER, PAPER, SPECS
 
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
-IMAGES = {"cifar100": 500, "imagenet100": 1281, "imagenet1000": 1281, "digits": 144}  # of a class, in training
-# Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU; else measured on a core of a busy machine.
+IMAGES = {
+    "cifar100": 500,
+    "imagenet100": 1281,
+    "imagenet1000": 1281,
+    "digits": 144,
+}  # of a class, in training
+# Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU;
+# else measured on a core of a busy machine.
 RATES = {
-    "paper": {"tsavit": 250, "vit": 250, "dytox": 200, "convit": 2500, "resnet32": 5000, "resnet18": 1200},
-    "small": {"tsavit": 300, "vit": 300, "dytox": 200, "convit": 150, "resnet32": 200, "resnet18": 75},
-    "demo": {"tsavit": 1000, "vit": 1000, "dytox": 600, "convit": 650, "resnet32": 370, "resnet18": 75},
+    "paper": {
+        "tsavit": 250,
+        "vit": 250,
+        "dytox": 200,
+        "convit": 2500,
+        "resnet32": 5000,
+        "resnet18": 1200,
+    },
+    "small": {
+        "tsavit": 300,
+        "vit": 300,
+        "dytox": 200,
+        "convit": 150,
+        "resnet32": 200,
+        "resnet18": 75,
+    },
+    "demo": {
+        "tsavit": 1000,
+        "vit": 1000,
+        "dytox": 600,
+        "convit": 650,
+        "resnet32": 370,
+        "resnet18": 75,
+    },
 }
 HFC_FORMS: dict[str, dict[str, str]] = {  # of HFCStrategy; z is the share of old classes
     "default": {
@@ -26,17 +55,27 @@ HFC_FORMS: dict[str, dict[str, str]] = {  # of HFCStrategy; z is the share of ol
     },
     "paper": {
         "classification": "1 L_FC",
-        "relation": "1 L_RD as printed: targets that sum to 2 for new classes, mean over the classes seen",
+        "relation": "1 L_RD as printed: targets that sum to 2 for new classes, mean over the "
+        "classes "
+        "seen",
         "herding": "greedy",
     },
-    "official": {"classification": "the released code's loss, weights inside", "relation": "inside it", "herding": "icarl-code"},
+    "official": {
+        "classification": "the released code's loss, weights inside",
+        "relation": "inside it",
+        "herding": "icarl-code",
+    },
 }
 
 
 def command(recipe: Recipe) -> str:
     """The command that runs it, with what the user has changed."""
-    changed = [f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()]
-    file = recipe.data.dataset == "npz" or (recipe.data.dataset == "cifar100" and recipe.scale == "small")
+    changed = [
+        f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()
+    ]
+    file = recipe.data.dataset == "npz" or (
+        recipe.data.dataset == "cifar100" and recipe.scale == "small"
+    )
     place = str(recipe.own.get("data", "FILE" if file else "FOLDER"))
     data = [] if recipe.data.dataset == "digits" else ["--data", place]
     return shlex.join(["hfc", "run", recipe.name, *data, *changed])
@@ -50,7 +89,9 @@ def text_of(value: Value) -> str:
 
 
 def images_trained_on(recipe: Recipe) -> int | None:
-    """Images that pass through training, all epochs of all phases; roughly. None for data whose size is not known."""
+    """Images that pass through training, all epochs of all phases; roughly. None for data whose
+    size is not known.
+    """
     sizes = sizes_of(recipe)
     return None if sizes is None else sum(images_by_step(recipe, sizes))
 
@@ -80,7 +121,9 @@ def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int
         total = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
         seen_classes, seen_images = seen_classes + classes, seen_images + arriving
         if step and "tune_epochs" in options:
-            total += int(options["tune_epochs"]) * min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
+            total += int(options["tune_epochs"]) * min(
+                memory.mem_size or seen_classes * (memory.per_class or 0), seen_images
+            )
         if step and "compress_epochs" in options:
             total += images * int(options["compress_epochs"] or train.epochs)
         found.append(total)
@@ -93,9 +136,22 @@ def cost(recipe: Recipe) -> str:
     if images is None:
         return "not known: it depends on the data"
     seconds = images / RATES[recipe.scale][recipe.model.kind]
-    time = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
-    where = "one data-centre GPU, a guess that was not measured" if recipe.scale == "paper" else "one CPU core"
-    return f"about {time} on {where}: {images:,} images are trained on; evaluation and herding not counted"
+    time = (
+        f"{seconds / 3600:.1f} hours"
+        if seconds > 5400
+        else f"{seconds / 60:.0f} minutes"
+        if seconds > 90
+        else f"{seconds:.0f} seconds"
+    )
+    where = (
+        "one data-centre GPU, a guess that was not measured"
+        if recipe.scale == "paper"
+        else "one CPU core"
+    )
+    return (
+        f"about {time} on {where}: {images:,} images are trained on; evaluation and herding not "
+        "counted"
+    )
 
 
 def expectation(recipe: Recipe) -> str:
@@ -105,24 +161,41 @@ def expectation(recipe: Recipe) -> str:
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":
-        return f"no number of the paper: other data, networks and budgets. It stands for cells of {', '.join(tables_of(recipe.name))}"
+        return (
+            "no number of the paper: other data, networks and budgets. It stands for cells of "
+            f"{', '.join(tables_of(recipe.name))}"
+        )
     if not tables:
         assert any(spec.row == cell.row for cells in FURTHER.values() for cell in cells)
         return "no number of the paper: a row of ours on its protocol"
     where = f"row {spec.row}, losses {spec.losses}, backbone {spec.backbone}"
-    kind = "the last accuracy, printed under every T" if spec.row == "joint" else "the average over steps; single run of the authors"
+    kind = (
+        "the last accuracy, printed under every T"
+        if spec.row == "joint"
+        else "the average over steps; single run of the authors"
+    )
     return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {kind}"
 
 
 def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
-    """Name of another form of an HFC recipe -> the leaves that differ: (here, there). Empty for other methods."""
+    """Name of another form of an HFC recipe -> the leaves that differ: (here, there). Empty for
+    other methods.
+    """
     if recipe.name not in SPECS:
         return {}
     spec = SPECS[recipe.name]
-    names = [spec._replace(row=row).name for row in ("hfc", "hfc-paper", "hfc-official") if spec.parts.method == "hfc" and row != spec.row]
+    names = [
+        spec._replace(row=row).name
+        for row in ("hfc", "hfc-paper", "hfc-official")
+        if spec.parts.method == "hfc" and row != spec.row
+    ]
     own = recipe.leaves()
     forms = {}
     for name in names:
         if name in SPECS:
-            forms[name] = {leaf: (own[leaf], value) for leaf, value in recipe_of(name).leaves().items() if own[leaf] != value}
+            forms[name] = {
+                leaf: (own[leaf], value)
+                for leaf, value in recipe_of(name).leaves().items()
+                if own[leaf] != value
+            }
     return forms

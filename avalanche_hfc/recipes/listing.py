@@ -11,18 +11,27 @@ ALL_TABLES = {**TABLES, **FURTHER_TABLES}
 
 def tables_of(name: str) -> list[str]:
     """The tables that a recipe has a cell in."""
-    return [table for table, scales in ALL_TABLES.items() for entries in scales.values() if any(entry.recipe == name for entry in entries)]
+    return [
+        table
+        for table, scales in ALL_TABLES.items()
+        for entries in scales.values()
+        if any(entry.recipe == name for entry in entries)
+    ]
 
 
 def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
-    """(table, scale) -> names that match: as a shell's pattern, or that have the text in them. Each name stands under its first table."""
+    """(table, scale) -> names that match: as a shell's pattern, or that have the text in them. Each
+    name stands under its first table.
+    """
     globbing = any(sign in pattern for sign in "*?[")
     found: dict[tuple[str, str], list[str]] = {}
     taken: set[str] = set()
     for table, scales in ALL_TABLES.items():
         for scale, entries in scales.items():
             for name in dict.fromkeys(entry.recipe for entry in entries):
-                if name not in taken and (fnmatchcase(name, pattern) if globbing else pattern in name):
+                if name not in taken and (
+                    fnmatchcase(name, pattern) if globbing else pattern in name
+                ):
                     taken.add(name)
                     found.setdefault((table, scale), []).append(name)
     if not found:
@@ -34,7 +43,11 @@ def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
 
 def digest() -> dict[tuple[str, str], list[str]]:
     """(table, scale) -> all its names, written with a shell's braces."""
-    return {(table, scale): braced(entries) for table, scales in ALL_TABLES.items() for scale, entries in scales.items()}
+    return {
+        (table, scale): braced(entries)
+        for table, scales in ALL_TABLES.items()
+        for scale, entries in scales.items()
+    }
 
 
 def braced(entries: list[TableCell]) -> list[str]:
@@ -52,7 +65,9 @@ def braced(entries: list[TableCell]) -> list[str]:
             same.setdefault(tuple(own), []).append(row)
         for numbers, names in same.items():
             memory = "" if spec.per_class is None else f"-m{spec.per_class}"
-            protocol = f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{braces([str(number) for number in numbers])}{memory}"
+            steps_list = braces([str(number) for number in numbers])
+            base = round(100 * spec.base_fraction)
+            protocol = f"{spec.dataset}-b{base}-t{steps_list}{memory}"
             lines.append(f"{protocol}-{braces(names)}{BACKBONES[spec.backbone]}@{spec.scale}")
     return lines
 

@@ -2,15 +2,19 @@
 
     DATASET-bBASE-tSTEPS[-mEXEMPLARS]-METHOD[+hfc][-BACKBONE]@SCALE
 
-    cifar100-b0-t10-hfc@paper      cifar100-b50-t5-m20-podnet-cscct+hfc-resnet32@paper      digits-b0-t5-baseline+tsa@demo
+    cifar100-b0-t10-hfc@paper      cifar100-b50-t5-m20-podnet-cscct+hfc-resnet32@paper
+    digits-b0-t5-baseline+tsa@demo
 
 DATASET     cifar100, imagenet100, imagenet1000, digits
 BASE        0: equal steps; 50: a base step with half of the classes comes first
 STEPS       the number of steps, the base step not counted
-EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 1000 at scale small, 20 at scale demo
-METHOD      a row of a table: a key of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper, hfc-official
+EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 1000
+at scale small, 20 at scale demo
+METHOD      a row of a table: a key of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper,
+hfc-official
 +hfc        with both losses of HFC put into the method
-BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT, ViT-Base at scale paper.
+BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT,
+ViT-Base at scale paper.
             resnet18 exists at scale paper only: resnet32 stands for it at the others
 SCALE       paper, small, demo
 
@@ -20,11 +24,18 @@ A name is written by `Spec.name` alone; reading one is finding it among those wr
 from typing import NamedTuple
 
 # as paper.csv calls it: as a name does
-BACKBONES = {"vit-base": "", "resnet-32": "-resnet32", "resnet-18": "-resnet18", "vit-tiny": "-convit"}
+BACKBONES = {
+    "vit-base": "",
+    "resnet-32": "-resnet32",
+    "resnet-18": "-resnet18",
+    "vit-tiny": "-convit",
+}
 
 
 class Row(NamedTuple):
-    """A row of a table: the method, the ViT that it stands on where the backbone is one, its options that are not the defaults."""
+    """A row of a table: the method, the ViT that it stands on where the backbone is one, its
+    options that are not the defaults.
+    """
 
     method: str
     vit: str = "vit"
@@ -67,4 +78,9 @@ class Spec(NamedTuple):
     @property
     def kind(self) -> str:
         """The model, a key of MODELS."""
-        return {"vit-base": self.parts.vit, "resnet-32": "resnet32", "resnet-18": "resnet18", "vit-tiny": "convit"}[self.backbone]
+        return {
+            "vit-base": self.parts.vit,
+            "resnet-32": "resnet32",
+            "resnet-18": "resnet18",
+            "vit-tiny": "convit",
+        }[self.backbone]

@@ -1,4 +1,6 @@
-"""The keys of `STRATEGIES` and what each takes, without torch: names, defaults and kinds of values. Tests compare with the classes."""
+"""The keys of `STRATEGIES` and what each takes, without torch: names, defaults and kinds of values.
+Tests compare with the classes.
+"""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +8,9 @@ Value = str | int | float | bool | None | tuple
 
 
 class Option(NamedTuple):
-    """A value that a part of a run takes. `kinds` are the types it may have, `choices` the words where only some are allowed."""
+    """A value that a part of a run takes. `kinds` are the types it may have, `choices` the words
+    where only some are allowed.
+    """
 
     default: Value
     kinds: tuple[type, ...]
@@ -133,9 +137,15 @@ METHODS: dict[str, dict[str, Option]] = {
 }
 CANNOT_RUN = ("avalanche-der", "avalanche-bic")  # `cannot_run` of the classes says why
 WITHOUT_MEMORY = (
-    "finetune", "joint", "avalanche-naive", "avalanche-lwf", "avalanche-lwf-fixed", "avalanche-ewc", "avalanche-cumulative",
+    "finetune",
+    "joint",
+    "avalanche-naive",
+    "avalanche-lwf",
+    "avalanche-lwf-fixed",
+    "avalanche-ewc",
+    "avalanche-cumulative",
     "avalanche-joint",
-)  # fmt: skip
+)
 TOTAL_ONLY = tuple(name for name in METHODS if name.startswith("avalanche-"))  # no `per_class`
 
 ENCODER = {
@@ -157,7 +167,13 @@ RESNET = {
     "in_channels": count(3),
 }
 MODELS: dict[str, dict[str, Option]] = {
-    "tsavit": {**ENCODER, "tsa_blocks": count(1), "residual": flag(False), "drop_path": number(0.0), "embedding_std": number(0.02)},
+    "tsavit": {
+        **ENCODER,
+        "tsa_blocks": count(1),
+        "residual": flag(False),
+        "drop_path": number(0.0),
+        "embedding_std": number(0.02),
+    },
     "vit": ENCODER,
     "dytox": {**ENCODER, "drop_path": number(None)},
     "convit": {
@@ -169,7 +185,12 @@ MODELS: dict[str, dict[str, Option]] = {
         "in_channels": count(3),
     },
     "resnet32": RESNET,
-    "resnet18": {**RESNET, "stem": word("7x7", "7x7", "3x3"), "max_pool": flag(None), "weights": word(None)},
+    "resnet18": {
+        **RESNET,
+        "stem": word("7x7", "7x7", "3x3"),
+        "max_pool": flag(None),
+        "weights": word(None),
+    },
 }
 
 
@@ -184,7 +205,13 @@ def check(place: str, option: Option, value: Any) -> None:
 
 def describe(option: Option) -> str:
     """What an option allows, in words."""
-    names = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers with commas between", type(None): "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        tuple: "numbers with commas between",
+        type(None): "none",
+    }
     words = [*option.choices] if option.choices else ["a text"]
     said = [part for kind in option.kinds for part in (words if kind is str else [names[kind]])]
     return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} or {said[-1]}"

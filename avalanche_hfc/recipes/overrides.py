@@ -1,4 +1,6 @@
-"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its last name where that is unique."""
+"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its
+last name where that is unique.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,17 +9,20 @@ from difflib import get_close_matches
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, Recipe
 
-FIXED = tuple(f"{part}.{name}" for part, name in CHOSEN.items())  # another value has other options: another recipe
+FIXED = tuple(
+    f"{part}.{name}" for part, name in CHOSEN.items()
+)  # another value has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
 GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 WORDS = {"none": None, "true": True, "false": False}
 
 
 def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
-    """The recipe with these leaves, from texts: override(r, {"epochs": "3", "method.relation_weight": "0.5"}).
+    """The recipe with these leaves, from texts: override(r, {"epochs": "3",
+    "method.relation_weight": "0.5"}).
 
-    A memory in total takes the place of one per class, and the other way round; another backbone comes with its own geometry. The name
-    stays; `overrides` and `sources` tell what has changed.
+    A memory in total takes the place of one per class, and the other way round; another backbone
+    comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
     """
     leaves = recipe.leaves()
     changed: dict[str, Value] = {}
@@ -32,7 +37,9 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed = {**dict.fromkeys(GEOMETRY), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
-    changed_recipe = Recipe.of(recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed})
+    changed_recipe = Recipe.of(
+        recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed}
+    )
     return replace(changed_recipe, own=recipe.own)
 
 
@@ -40,16 +47,23 @@ def leaf_of(recipe: Recipe, name: str) -> str:
     """The path behind a path or a unique last name. Dashes count as underscores."""
     asked = name.replace("-", "_")
     leaves = list(recipe.leaves())
-    found = [leaf for leaf in leaves if asked == leaf] or [leaf for leaf in leaves if leaf.split(".", 1)[1] == asked]
+    found = [leaf for leaf in leaves if asked == leaf] or [
+        leaf for leaf in leaves if leaf.split(".", 1)[1] == asked
+    ]
     if len(found) > 1:
         raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(found)}.")
     if not found:
         short = {leaf.split(".", 1)[1]: leaf for leaf in leaves}
-        near = dict.fromkeys(short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3))
+        near = dict.fromkeys(
+            short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
+        )
         hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
         raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
     if found[0] in FIXED:
-        raise ValueError(f"{found[0]} cannot be changed: its options would be others. Choose another recipe; `hfc list` shows all.")
+        raise ValueError(
+            f"{found[0]} cannot be changed: its options would be others. Choose another "
+            "recipe; `hfc list` shows all."
+        )
     return found[0]
 
 

@@ -1,6 +1,8 @@
-"""Published settings of the methods with their own backbones: (source, values). SGD has momentum 0.9.
+"""Published settings of the methods with their own backbones: (source, values). SGD has momentum
+0.9.
 
-`drops_at` are fractions of the epochs. Where a publication names no value for a data set, that of the nearest one is taken and said so.
+`drops_at` are fractions of the epochs. Where a publication names no value for a data set, that of
+the nearest one is taken and said so.
 """
 
 from typing import Any
@@ -8,65 +10,130 @@ from typing import Any
 Layers = tuple[tuple[str, dict[str, Any]], ...]
 
 
-def sgd(lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any) -> dict[str, Any]:
-    return dict(optimizer="sgd", momentum=0.9, lr=lr, epochs=epochs, batch_size=batch_size, weight_decay=weight_decay, **more)
+def sgd(
+    lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any
+) -> dict[str, Any]:
+    return dict(
+        optimizer="sgd",
+        momentum=0.9,
+        lr=lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        weight_decay=weight_decay,
+        **more,
+    )
 
 
 def drops(*epochs: int, of: int, factor: float = 0.1) -> dict[str, Any]:
-    return dict(schedule="drops", drops_at=tuple(epoch / of for epoch in epochs), drop_factor=factor)
+    return dict(
+        schedule="drops", drops_at=tuple(epoch / of for epoch in epochs), drop_factor=factor
+    )
 
 
 COSINE: dict[str, Any] = dict(schedule="cosine", lowest_lr=0.0)
-LATE = dict(schedule_delay=1)  # the authors' loop sets the rate at the end of an epoch, by that epoch's number
+LATE = dict(
+    schedule_delay=1
+)  # the authors' loop sets the rate at the end of an epoch, by that epoch's number
 DYTOX: Layers = (
     ("published: DyTox; 5e-4 · batch/512 on one GPU", dict(lr=1.25e-4)),
     ("published: DyTox", dict(optimizer="adamw", weight_decay=1e-6, batch_size=128, epochs=500)),
-    ("published: DyTox", dict(schedule="cosine", lowest_lr=1e-5, warm_up_epochs=5, warm_up_lr=1e-6, **LATE)),
+    (
+        "published: DyTox",
+        dict(schedule="cosine", lowest_lr=1e-5, warm_up_epochs=5, warm_up_lr=1e-6, **LATE),
+    ),
     ("published: DyTox; timm's rule for its optimizers", dict(decay_all=False)),
 )
-PODNET_CIFAR, PODNET_IMAGENET = sgd(0.1, 160, 128, 5e-4, **COSINE, **LATE), sgd(0.05, 90, 64, 5e-4, **COSINE, **LATE)
+PODNET_CIFAR, PODNET_IMAGENET = (
+    sgd(0.1, 160, 128, 5e-4, **COSINE, **LATE),
+    sgd(0.05, 90, 64, 5e-4, **COSINE, **LATE),
+)
 LIKE_PODNET = "published: PODNet; CSCCT's code has no PODNet host"
 FOSTER_EPOCHS = dict(first_epochs=200)
 PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
-    ("icarl", "cifar100"): (("published: iCaRL", sgd(2.0, 70, 128, 2e-5, **drops(49, 63, of=70, factor=0.2))),),
-    ("icarl", "imagenet"): (("published: iCaRL", sgd(2.0, 60, 128, 1e-5, **drops(20, 30, 40, 50, of=60, factor=0.2), **LATE)),),
-    ("bic", "cifar100"): (("ports of BiC", sgd(0.1, 250, 128, 2e-4, **drops(100, 150, 200, of=250))),),
-    ("bic", "imagenet"): (("published: BiC", sgd(0.1, 100, 256, 1e-4, decay_by_step=True, **drops(30, 60, 80, 90, of=100))),),
+    ("icarl", "cifar100"): (
+        ("published: iCaRL", sgd(2.0, 70, 128, 2e-5, **drops(49, 63, of=70, factor=0.2))),
+    ),
+    ("icarl", "imagenet"): (
+        (
+            "published: iCaRL",
+            sgd(2.0, 60, 128, 1e-5, **drops(20, 30, 40, 50, of=60, factor=0.2), **LATE),
+        ),
+    ),
+    ("bic", "cifar100"): (
+        ("ports of BiC", sgd(0.1, 250, 128, 2e-4, **drops(100, 150, 200, of=250))),
+    ),
+    ("bic", "imagenet"): (
+        (
+            "published: BiC",
+            sgd(0.1, 100, 256, 1e-4, decay_by_step=True, **drops(30, 60, 80, 90, of=100)),
+        ),
+    ),
     ("podnet", "cifar100"): (("published: PODNet", PODNET_CIFAR),),
     ("podnet", "imagenet"): (("published: PODNet", PODNET_IMAGENET),),
     ("podnet-cscct", "cifar100"): ((LIKE_PODNET, PODNET_CIFAR),),
     ("podnet-cscct", "imagenet"): ((LIKE_PODNET, PODNET_IMAGENET),),
-    ("ssil", "cifar100"): (("SS-IL's author", sgd(0.1, 200, 128, 1e-3, **drops(80, 120, 160, of=200))),),
-    ("ssil", "imagenet"): (("published: SS-IL, ImageNet-1000", sgd(0.1, 100, 128, 1e-4, **drops(40, 80, of=100))),),
-    ("foster", "cifar100"): (("published: FOSTER", sgd(0.1, 170, 128, 5e-4, **FOSTER_EPOCHS, **COSINE)),),
-    ("foster", "imagenet"): (("published: FOSTER", sgd(0.1, 170, 256, 5e-4, **FOSTER_EPOCHS, **COSINE)),),
+    ("ssil", "cifar100"): (
+        ("SS-IL's author", sgd(0.1, 200, 128, 1e-3, **drops(80, 120, 160, of=200))),
+    ),
+    ("ssil", "imagenet"): (
+        ("published: SS-IL, ImageNet-1000", sgd(0.1, 100, 128, 1e-4, **drops(40, 80, of=100))),
+    ),
+    ("foster", "cifar100"): (
+        ("published: FOSTER", sgd(0.1, 170, 128, 5e-4, **FOSTER_EPOCHS, **COSINE)),
+    ),
+    ("foster", "imagenet"): (
+        ("published: FOSTER", sgd(0.1, 170, 256, 5e-4, **FOSTER_EPOCHS, **COSINE)),
+    ),
     ("afc", "cifar100"): (("published: AFC", PODNET_CIFAR),),
     ("afc", "imagenet"): (("published: AFC", sgd(0.1, 90, 128, 1e-4, **COSINE, **LATE)),),
-    ("joint", "cifar100"): (("our choice: the first step of PyCIL's methods", sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200))),),
-    ("joint", "imagenet"): (("our choice: the first step of PyCIL's methods", sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200))),),
+    ("joint", "cifar100"): (
+        (
+            "our choice: the first step of PyCIL's methods",
+            sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200)),
+        ),
+    ),
+    ("joint", "imagenet"): (
+        (
+            "our choice: the first step of PyCIL's methods",
+            sgd(0.1, 200, 128, 5e-4, **drops(60, 120, 170, of=200)),
+        ),
+    ),
     ("dytox", "cifar100"): DYTOX,
     ("dytox", "imagenet"): DYTOX,
-}  # fmt: skip
+}
 
 POD_RELU = dict(last_relu=False, stage_relu=False, zero_residual=True)  # no ReLU after a map
 PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False)),
     ("icarl", "resnet18"): ("published: iCaRL", dict(last_relu=False)),
-    **{(key, "resnet32"): ("published: PODNet, AFC", dict(block_relu=False, **POD_RELU)) for key in ("podnet", "podnet-cscct", "afc")},
     **{
-        (key, "resnet18"): ("published: PODNet, AFC", dict(stem="3x3", max_pool=True, block_relu=True, **POD_RELU))
+        (key, "resnet32"): ("published: PODNet, AFC", dict(block_relu=False, **POD_RELU))
+        for key in ("podnet", "podnet-cscct", "afc")
+    },
+    **{
+        (key, "resnet18"): (
+            "published: PODNet, AFC",
+            dict(stem="3x3", max_pool=True, block_relu=True, **POD_RELU),
+        )
         for key in ("podnet", "podnet-cscct", "afc")
     },
 }
 
-# (method, condition): "any", "cifar100" or "imagenet" by the data; "cnn" and "cnn-<data set>" with a ResNet
-POD_IMAGENET: Layers = (("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),)
+# (method, condition): "any", "cifar100" or "imagenet" by the data; "cnn" and "cnn-<data set>" with
+# a ResNet
+POD_IMAGENET: Layers = (
+    ("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),
+)
 POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
 PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL, CIFAR code", dict(flip=True)),),
     ("icarl", "cnn"): (
         ("published: iCaRL; the learning rate belongs to it", dict(divisor="all")),
-        ("published: iCaRL; its ImageNet code has as many updates, and takes the rest into the next epoch", dict(drop_last=True)),
+        (
+            "published: iCaRL; its ImageNet code has as many updates, and takes the rest "
+            "into the next epoch",
+            dict(drop_last=True),
+        ),
     ),
     ("podnet", "cifar100"): POD_CIFAR,
     ("podnet", "imagenet"): POD_IMAGENET,
@@ -80,11 +147,15 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("afc", "cnn-cifar100"): (("published: AFC", dict(tune_lr=0.05)),),
     ("afc", "cnn-imagenet100"): (("published: AFC", dict(tune_lr=0.02)),),
     ("ssil", "cnn"): (("published: SS-IL", dict(replay_mb_size=32)),),
-    ("foster", "imagenet"): (("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),),
+    ("foster", "imagenet"): (
+        ("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),
+    ),
     ("foster", "cnn"): (("published: FOSTER", dict(compress_epochs=130)),),
 }
 FALLING = "published: FOSTER; one value for each step from the second on"
-FOSTER_BETAS: dict[tuple[float, int], tuple[float | tuple[float, ...], str]] = {  # CIFAR-100, (base fraction, T)
+FOSTER_BETAS: dict[
+    tuple[float, int], tuple[float | tuple[float, ...], str]
+] = {  # CIFAR-100, (base fraction, T)
     (0, 5): ((0.97, 0.96, 0.95, 0.94), FALLING),
     (0, 10): ((0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94), FALLING),
     (0, 20): (0.96, "published: FOSTER"),

@@ -31,9 +31,11 @@ def positive(place: str, **numbers: Any) -> None:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's seed.
+    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's
+    seed.
 
-    `train_per_class` and `test_per_class` take the first images of each class, in the order of the data; None: all.
+    `train_per_class` and `test_per_class` take the first images of each class, in the order of the
+    data; None: all.
     """
 
     dataset: str
@@ -47,9 +49,12 @@ class DataRecipe:
 
     def __post_init__(self) -> None:
         positive(
-            "data", num_steps=self.num_steps, image_size=self.image_size,
-            train_per_class=self.train_per_class, test_per_class=self.test_per_class,
-        )  # fmt: skip
+            "data",
+            num_steps=self.num_steps,
+            image_size=self.image_size,
+            train_per_class=self.train_per_class,
+            test_per_class=self.test_per_class,
+        )
         if self.base_fraction not in (0, 0.5):
             raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
 
@@ -61,14 +66,18 @@ class DataRecipe:
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """`epochs` of every step, `first_epochs` of the first where they differ. The rate, the same in every step, as a factor of `lr`:
+    """`epochs` of every step, `first_epochs` of the first where they differ. The rate, the same in
+    every step, as a factor of `lr`:
 
-    "constant"; "cosine" over the epochs of the step down to `lowest_lr`; "drops": times `drop_factor` at each of `drops_at`, fractions of
-    the epochs. The first `warm_up_epochs` e = 0, 1, … of a step have (e+1)/(warm_up_epochs+1) instead, or, with `warm_up_lr`, a rate that
-    rises from it in equal parts. `schedule_delay`: epoch e has what this says of epoch e - `schedule_delay`, and the first ones what it
-    says of epoch 0; 1 is a loop that sets the rate after an epoch by the number of the epoch just finished.
-    `head_lr_factor` multiplies the rate of head and TSA (or task-attention) block.
-    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t. `decay_all` False: norms and biases have none.
+    "constant"; "cosine" over the epochs of the step down to `lowest_lr`; "drops": times
+    `drop_factor` at each of `drops_at`, fractions of the epochs. The first `warm_up_epochs` e = 0,
+    1, … of a step have (e+1)/(warm_up_epochs+1) instead, or, with `warm_up_lr`, a rate that rises
+    from it in equal parts. `schedule_delay`: epoch e has what this says of epoch e -
+    `schedule_delay`, and the first ones what it says of epoch 0; 1 is a loop that sets the rate
+    after an epoch by the number of the epoch just finished. `head_lr_factor` multiplies the rate of
+    head and TSA (or task-attention) block.
+    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t. `decay_all`
+    False: norms and biases have none.
     """
 
     optimizer: str
@@ -92,13 +101,27 @@ class TrainRecipe:
 
     def __post_init__(self) -> None:
         positive(
-            "train", lr=self.lr, head_lr_factor=self.head_lr_factor, batch_size=self.batch_size, eval_batch_size=self.eval_batch_size,
-            epochs=self.epochs, first_epochs=self.first_epochs, drop_factor=self.drop_factor,
-        )  # fmt: skip
+            "train",
+            lr=self.lr,
+            head_lr_factor=self.head_lr_factor,
+            batch_size=self.batch_size,
+            eval_batch_size=self.eval_batch_size,
+            epochs=self.epochs,
+            first_epochs=self.first_epochs,
+            drop_factor=self.drop_factor,
+        )
         if self.weight_decay < 0 or self.warm_up_epochs < 0:
-            raise ValueError(f"train: weight_decay {self.weight_decay} and warm_up_epochs {self.warm_up_epochs} must be 0 or more.")
-        if any(not 0 < fraction < 1 for fraction in self.drops_at) or list(self.drops_at) != sorted(self.drops_at):
-            raise ValueError(f"train.drops_at must be rising fractions of the epochs between 0 and 1, got {self.drops_at}.")
+            raise ValueError(
+                f"train: weight_decay {self.weight_decay} and warm_up_epochs "
+                f"{self.warm_up_epochs} must be 0 or more."
+            )
+        if any(not 0 < fraction < 1 for fraction in self.drops_at) or list(self.drops_at) != sorted(
+            self.drops_at
+        ):
+            raise ValueError(
+                "train.drops_at must be rising fractions of the epochs between 0 and 1, got "
+                f"{self.drops_at}."
+            )
         self._only_with("momentum", "optimizer", "sgd", self.momentum is not None)
         self._only_with("lowest_lr", "schedule", "cosine", self.lowest_lr is not None)
         self._only_with("drops_at", "schedule", "drops", bool(self.drops_at))
@@ -108,17 +131,25 @@ class TrainRecipe:
         if self.schedule_delay < 0:
             raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
         if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:
-            raise ValueError(f"train.schedule_delay is {self.schedule_delay}, but a constant rate without warm-up has nothing to delay.")
+            raise ValueError(
+                f"train.schedule_delay is {self.schedule_delay}, but a constant rate without "
+                "warm-up has nothing to delay."
+            )
 
     def _only_with(self, name: str, other: str, needed: str, given: bool) -> None:
         if given != (getattr(self, other) == needed):
             verb = "acts only" if given else "must be given"
-            raise ValueError(f"train.{name} {verb} with {other}={needed}; {name} is {getattr(self, name)}, {other} {getattr(self, other)}.")
+            raise ValueError(
+                f"train.{name} {verb} with {other}={needed}; {name} is "
+                f"{getattr(self, name)}, {other} {getattr(self, other)}."
+            )
 
 
 @dataclass(frozen=True)
 class MemoryRecipe:
-    """`mem_size` exemplars in total or `per_class` of each class; neither for a method without a memory."""
+    """`mem_size` exemplars in total or `per_class` of each class; neither for a method without a
+    memory.
+    """
 
     mem_size: int | None
     per_class: int | None
@@ -126,7 +157,10 @@ class MemoryRecipe:
     def __post_init__(self) -> None:
         positive("memory", mem_size=self.mem_size, per_class=self.per_class)
         if self.mem_size is not None and self.per_class is not None:
-            raise ValueError(f"memory: give mem_size or per_class, not both; got {self.mem_size} and {self.per_class}.")
+            raise ValueError(
+                f"memory: give mem_size or per_class, not both; got {self.mem_size} and "
+                f"{self.per_class}."
+            )
 
 
 Options = tuple[tuple[str, Value], ...]
@@ -154,22 +188,33 @@ class MethodRecipe:
         check_options("method", method_options(self.name), dict(self.options))
 
 
-PARTS: dict[str, type] = {"data": DataRecipe, "model": ModelRecipe, "train": TrainRecipe, "memory": MemoryRecipe, "method": MethodRecipe}
+PARTS: dict[str, type] = {
+    "data": DataRecipe,
+    "model": ModelRecipe,
+    "train": TrainRecipe,
+    "memory": MemoryRecipe,
+    "method": MethodRecipe,
+}
 CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
 
 
 def check_options(place: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
     if set(known) != set(given):
-        raise ValueError(f"{place} needs exactly the options {', '.join(known) or '(none)'}; got {', '.join(given) or '(none)'}.")
+        raise ValueError(
+            f"{place} needs exactly the options {', '.join(known) or '(none)'}; got "
+            f"{', '.join(given) or '(none)'}."
+        )
     for name, value in given.items():
         check(f"{place}.{name}", known[name], value)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says of each where it comes from.
+    """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says
+    of each where it comes from.
 
-    `overrides` are the leaves that the user has changed; `own` says what lies outside: where data of the user's own is, folders learned.
+    `overrides` are the leaves that the user has changed; `own` says what lies outside: where data
+    of the user's own is, folders learned.
     """
 
     name: str
@@ -189,15 +234,21 @@ class Recipe:
             check(leaf, self.option(leaf), value)
         method, memory = self.method.name, self.memory
         if without_memory(method) != (memory.mem_size is None and memory.per_class is None):
-            raise ValueError(f"{method} {'keeps no memory' if without_memory(method) else 'needs mem_size or per_class'}; got {memory}.")
+            allowed = "keeps no memory" if without_memory(method) else "needs mem_size or per_class"
+            raise ValueError(f"{method} {allowed}; got {memory}.")
         if total_only(method) and memory.per_class is not None:
-            raise ValueError(f"{method} takes mem_size, not per_class; got per_class={memory.per_class}.")
+            raise ValueError(
+                f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
+            )
 
     def leaves(self) -> dict[str, Value]:
         """Every value by its path."""
         found: dict[str, Value] = {}
         for part in PARTS:
-            values = {entry.name: getattr(getattr(self, part), entry.name) for entry in fields(PARTS[part])}
+            values = {
+                entry.name: getattr(getattr(self, part), entry.name)
+                for entry in fields(PARTS[part])
+            }
             values |= dict(values.pop("options", ()))
             found |= {f"{part}.{name}": value for name, value in values.items()}
         return found
@@ -205,12 +256,19 @@ class Recipe:
     def option(self, leaf: str) -> Option:
         """What a leaf may be."""
         part, name = leaf.split(".", 1)
-        own = {"model": MODELS[self.model.kind], "method": method_options(self.method.name)}.get(part, {})
+        own = {"model": MODELS[self.model.kind], "method": method_options(self.method.name)}.get(
+            part, {}
+        )
         return own[name] if name in own else fixed_options()[leaf]
 
     @classmethod
     def of(
-        cls, name: str, scale: str, leaves: Mapping[str, Value], sources: Mapping[str, str], overrides: Mapping[str, Value] | None = None
+        cls,
+        name: str,
+        scale: str,
+        leaves: Mapping[str, Value],
+        sources: Mapping[str, str],
+        overrides: Mapping[str, Value] | None = None,
     ) -> "Recipe":
         """The recipe with these leaves."""
         parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
@@ -221,7 +279,9 @@ class Recipe:
             kind = parts[part].pop(chosen)
             parts[part] = {chosen: kind, "options": tuple(parts[part].items())}
         made = {part: PARTS[part](**values) for part, values in parts.items()}
-        return cls(name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made)
+        return cls(
+            name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -230,37 +290,70 @@ class Recipe:
             part, name = leaf.split(".", 1)
             parts[part][name] = list(value) if isinstance(value, tuple) else value
         further = {
-            word: {leaf: list(value) if isinstance(value, tuple) else value for leaf, value in values.items()}
+            word: {
+                leaf: list(value) if isinstance(value, tuple) else value
+                for leaf, value in values.items()
+            }
             for word, values in (("overrides", self.overrides), ("own", self.own))
             if values or word == "overrides"
         }
-        return {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources), **further}
+        return {
+            "name": self.name,
+            "scale": self.scale,
+            **parts,
+            "sources": dict(self.sources),
+            **further,
+        }
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
         """What `as_dict` gave, also after JSON."""
         expected = {"name", "scale", *PARTS, "sources", "overrides"}
         if set(held) - {"own"} != expected:
-            wrong = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in
-                              (("missing", expected - set(held)), ("unknown", set(held) - expected - {"own"})) if names)
+            wrong = "; ".join(
+                f"{word}: {', '.join(sorted(names))}"
+                for word, names in (
+                    ("missing", expected - set(held)),
+                    ("unknown", set(held) - expected - {"own"}),
+                )
+                if names
+            )
             raise ValueError(f"Not a recipe. {wrong}.")
-        leaves = {f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()}
+        leaves = {
+            f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
+        }
         check_leaves(held["name"], leaves)
-        overrides, own = ({leaf: plain(value) for leaf, value in held.get(word, {}).items()} for word in ("overrides", "own"))
-        return replace(cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own)
+        overrides, own = (
+            {leaf: plain(value) for leaf, value in held.get(word, {}).items()}
+            for word in ("overrides", "own")
+        )
+        return replace(
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own
+        )
 
 
 def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
-    """A ValueError that names the leaves by which a recipe written by another version differs from one of this version."""
+    """A ValueError that names the leaves by which a recipe written by another version differs from
+    one of this version.
+    """
     expected = set(fixed_options())
     for part, chosen in CHOSEN.items():
         kind = leaves.get(f"{part}.{chosen}")
-        options = (lookup(MODELS, str(kind), "model") if part == "model" else method_options(str(kind))) if kind is not None else {}
+        options = (
+            (lookup(MODELS, str(kind), "model") if part == "model" else method_options(str(kind)))
+            if kind is not None
+            else {}
+        )
         expected |= {f"{part}.{option}" for option in options}
     differences = (("lacks", expected - set(leaves)), ("has unknown", set(leaves) - expected))
-    said = " and ".join(f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names)
+    said = " and ".join(
+        f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names
+    )
     if said:
-        raise ValueError(f"The recipe {name} {said}: it was written by another version of this package. Run it again to use it here.")
+        raise ValueError(
+            f"The recipe {name} {said}: it was written by another version of this package. "
+            "Run it again to use it here."
+        )
 
 
 def plain(value: Any) -> Value:

@@ -1,16 +1,24 @@
-"""Where the values of a recipe come from: layers of (source, values by path). A later layer replaces what an earlier one says."""
+"""Where the values of a recipe come from: layers of (source, values by path). A later layer
+replaces what an earlier one says.
+"""
 
 from collections.abc import Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
 from avalanche_hfc.recipes.options import METHODS, MODELS, WITHOUT_MEMORY, Value
-from avalanche_hfc.recipes.published import FOSTER_BETAS, PUBLISHED_METHODS, PUBLISHED_MODELS, PUBLISHED_TRAIN
+from avalanche_hfc.recipes.published import (
+    FOSTER_BETAS,
+    PUBLISHED_METHODS,
+    PUBLISHED_MODELS,
+    PUBLISHED_TRAIN,
+)
 
 Layer = tuple[str, Mapping[str, Value]]
 OURS = "our choice"
 TABLE = "the paper's tables"
 SMALL = "our choice, for minutes on two cores; nothing was tuned"
-TINY = "our choice, that of `hfc demo`"  # so that the first step is learned and a seed takes a minute or two; none was tuned for a method
+# so that the first step is learned and a seed takes a minute or two; none was tuned for a method
+TINY = "our choice, that of `hfc demo`"
 HALF = "our choice: half of the paper's, as half of the images are used"
 RELEASED = "released code of HFC"
 EVERY = "released code of HFC; the paper names no setting of this method with ViT-Base"
@@ -19,18 +27,43 @@ DEMO_EPOCHS = 20
 DEMO_MEMORY = 20  # two images of each class in the end
 
 NEUTRAL = {
-    "train.head_lr_factor": 1.0, "train.momentum": None, "train.decay_by_step": False, "train.decay_all": True,
+    "train.head_lr_factor": 1.0,
+    "train.momentum": None,
+    "train.decay_by_step": False,
+    "train.decay_all": True,
     "train.eval_batch_size": 256,
-    "train.first_epochs": None, "train.schedule": "constant", "train.lowest_lr": None, "train.drops_at": (), "train.drop_factor": None,
-    "train.warm_up_epochs": 0, "train.warm_up_lr": None, "train.schedule_delay": 0,
-}  # fmt: skip
-SMALL_VIT: dict[str, Value] = {"backbone": "vit_tiny_patch16_224", "patch_size": 8, "embed_dim": 128, "num_heads": 4}
+    "train.first_epochs": None,
+    "train.schedule": "constant",
+    "train.lowest_lr": None,
+    "train.drops_at": (),
+    "train.drop_factor": None,
+    "train.warm_up_epochs": 0,
+    "train.warm_up_lr": None,
+    "train.schedule_delay": 0,
+}
+SMALL_VIT: dict[str, Value] = {
+    "backbone": "vit_tiny_patch16_224",
+    "patch_size": 8,
+    "embed_dim": 128,
+    "num_heads": 4,
+}
 TINY_VIT: dict[str, Value] = {
-    "backbone": "vit_tiny_patch16_224", "patch_size": 4, "embed_dim": 64, "num_heads": 4,
-}  # fmt: skip
-SMALL_CONVIT: dict[str, Value] = {"patch_size": 8, "embed_dim": 144, "num_blocks": 4, "num_heads": 9}
+    "backbone": "vit_tiny_patch16_224",
+    "patch_size": 4,
+    "embed_dim": 64,
+    "num_heads": 4,
+}
+SMALL_CONVIT: dict[str, Value] = {
+    "patch_size": 8,
+    "embed_dim": 144,
+    "num_blocks": 4,
+    "num_heads": 9,
+}
 TINY_CONVIT: dict[str, Value] = {"patch_size": 4, "embed_dim": 64, "num_blocks": 2, "num_heads": 4}
-MSA_BLOCKS = {"small": 4, "demo": 2}  # of a TSAViT; a plain ViT has one block more, so that the depth is the same
+MSA_BLOCKS = {
+    "small": 4,
+    "demo": 2,
+}  # of a TSAViT; a plain ViT has one block more, so that the depth is the same
 
 
 def layers(spec: Spec) -> Iterator[Layer]:
@@ -43,15 +76,35 @@ def data(spec: Spec) -> Iterator[Layer]:
     joint = spec.parts.method in ("joint", "avalanche-joint")
     protocol = {"data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
     yield "the whole data set", {"data.train_per_class": None, "data.test_per_class": None}
-    yield (OURS + ": one training, which the paper prints under every T" if joint else TABLE), protocol
+    yield (
+        (OURS + ": one training, which the paper prints under every T" if joint else TABLE),
+        protocol,
+    )
     if spec.scale == "demo":
-        yield TINY, {"data.dataset": "digits", "data.image_size": 8, "data.transforms": "plain", "data.class_order": None}
+        yield (
+            TINY,
+            {
+                "data.dataset": "digits",
+                "data.image_size": 8,
+                "data.transforms": "plain",
+                "data.class_order": None,
+            },
+        )
         return
     yield TABLE if spec.scale == "paper" else SMALL, {"data.dataset": spec.dataset}
     yield RELEASED, {"data.class_order": "paper"}
     if spec.scale == "small":
-        yield SMALL, {"data.image_size": 16 if spec.backbone == "resnet-32" else 32, "data.transforms": "plain"}
-        yield "our choice: half of the images", {"data.train_per_class": 250, "data.test_per_class": 50}
+        yield (
+            SMALL,
+            {
+                "data.image_size": 16 if spec.backbone == "resnet-32" else 32,
+                "data.transforms": "plain",
+            },
+        )
+        yield (
+            "our choice: half of the images",
+            {"data.train_per_class": 250, "data.test_per_class": 50},
+        )
         return
     yield "Sec. 4.1: as DyTox, without mixup", {"data.transforms": "dytox"}
     low = spec.dataset == "cifar100" and spec.backbone != "vit-base"
@@ -73,41 +126,84 @@ def model(spec: Spec) -> Iterator[Layer]:
         if spec.scale == "paper" and spec.dataset != "cifar100":
             yield "published: DyTox, 224 px", {"model.patch_size": 16}
     else:
-        source, values = PUBLISHED_MODELS.get((spec.parts.method, spec.kind), ("default of the model", {}))
+        source, values = PUBLISHED_MODELS.get(
+            (spec.parts.method, spec.kind), ("default of the model", {})
+        )
         yield source, {f"model.{name}": value for name, value in values.items()}
         return
-    yield SMALL if spec.scale == "small" else TINY, {f"model.{name}": value for name, value in values.items()}
+    yield (
+        SMALL if spec.scale == "small" else TINY,
+        {f"model.{name}": value for name, value in values.items()},
+    )
 
 
 def vit(spec: Spec) -> Iterator[Layer]:
     if spec.scale != "paper":
         geometry = SMALL_VIT if spec.scale == "small" else TINY_VIT
         blocks = MSA_BLOCKS[spec.scale] + (spec.kind == "vit")
-        yield SMALL if spec.scale == "small" else TINY, {f"model.{k}": v for k, v in {**geometry, "msa_blocks": blocks}.items()}
+        yield (
+            SMALL if spec.scale == "small" else TINY,
+            {f"model.{k}": v for k, v in {**geometry, "msa_blocks": blocks}.items()},
+        )
         return
-    yield "Sec. 4.1: ViT-Base from MAE", {"model.backbone": "vit_base_patch16_224.mae", "model.weights": "timm"}
-    yield "Sec. 4.1: 11 blocks and one that attends by a token" if spec.kind != "vit" else "Sec. 4.1: ViT-Base, 12 blocks", {
-        "model.msa_blocks": 12 if spec.kind == "vit" else 11
-    }
+    yield (
+        "Sec. 4.1: ViT-Base from MAE",
+        {"model.backbone": "vit_base_patch16_224.mae", "model.weights": "timm"},
+    )
+    yield (
+        "Sec. 4.1: 11 blocks and one that attends by a token"
+        if spec.kind != "vit"
+        else "Sec. 4.1: ViT-Base, 12 blocks",
+        {"model.msa_blocks": 12 if spec.kind == "vit" else 11},
+    )
     if spec.row == "hfc-official":
-        released = {"residual": True, "adapter_dim": 64, "frozen_blocks": 5, "drop_path": 0.1, "embedding_std": 0.0}
+        released = {
+            "residual": True,
+            "adapter_dim": 64,
+            "frozen_blocks": 5,
+            "drop_path": 0.1,
+            "embedding_std": 0.0,
+        }
         yield RELEASED, {f"model.{name}": value for name, value in released.items()}
 
 
 def train(spec: Spec) -> Iterator[Layer]:
     yield "none is named", NEUTRAL
     if spec.scale == "demo":
-        yield TINY, values("train", optimizer="adamw", lr=1e-3, weight_decay=0.01, batch_size=32, epochs=DEMO_EPOCHS)
+        yield (
+            TINY,
+            values(
+                "train",
+                optimizer="adamw",
+                lr=1e-3,
+                weight_decay=0.01,
+                batch_size=32,
+                epochs=DEMO_EPOCHS,
+            ),
+        )
         if spec.backbone == "resnet-32":
             yield "our choice: a ResNet takes longer and learns sooner", values("train", epochs=5)
     elif spec.scale == "small":
-        yield SMALL, values("train", optimizer="adamw", lr=1e-3, weight_decay=0.01, batch_size=64, epochs=5)
+        yield (
+            SMALL,
+            values("train", optimizer="adamw", lr=1e-3, weight_decay=0.01, batch_size=64, epochs=5),
+        )
         yield SMALL, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=0)
     elif spec.backbone == "vit-base":
         whose = RELEASED if spec.parts.method == "hfc" else EVERY
         yield f"{whose}; the text says SGD", values("train", optimizer="adamw")
         yield "Sec. 4.1" if spec.parts.method == "hfc" else EVERY, values("train", lr=6.25e-5)
-        yield whose, values("train", head_lr_factor=5.0, weight_decay=1e-5, epochs=30, batch_size=64, eval_batch_size=128)
+        yield (
+            whose,
+            values(
+                "train",
+                head_lr_factor=5.0,
+                weight_decay=1e-5,
+                epochs=30,
+                batch_size=64,
+                eval_batch_size=128,
+            ),
+        )
         yield whose, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=3)
     else:
         family = "cifar100" if spec.dataset == "cifar100" else "imagenet"
@@ -122,37 +218,79 @@ def memory(spec: Spec) -> Iterator[Layer]:
         yield "the method keeps no memory", neither
         return
     source = {"paper": TABLE, "small": HALF, "demo": TINY}[spec.scale]
-    total = {"small": 1000, "demo": DEMO_MEMORY, "paper": 20000 if spec.dataset == "imagenet1000" else 2000}[spec.scale]
-    yield source, {**neither, **({"memory.mem_size": total} if spec.per_class is None else {"memory.per_class": spec.per_class})}
+    total = {
+        "small": 1000,
+        "demo": DEMO_MEMORY,
+        "paper": 20000 if spec.dataset == "imagenet1000" else 2000,
+    }[spec.scale]
+    yield (
+        source,
+        {
+            **neither,
+            **(
+                {"memory.mem_size": total}
+                if spec.per_class is None
+                else {"memory.per_class": spec.per_class}
+            ),
+        },
+    )
 
 
 def method(spec: Spec) -> Iterator[Layer]:
     key = spec.parts.method
     yield "the recipe's name", {"method.name": key}
-    yield "default of the strategy", {f"method.{name}": option.default for name, option in METHODS[key].items()}
+    yield (
+        "default of the strategy",
+        {f"method.{name}": option.default for name, option in METHODS[key].items()},
+    )
     cnn = spec.backbone.startswith("resnet")
     if spec.scale == "paper":
         for condition in ("any", "cifar100" if spec.dataset == "cifar100" else "imagenet"):
             for source, own in PUBLISHED_METHODS.get((key, condition), ()):
                 yield source, values("method", **own)
         if cnn:
-            for source, own in PUBLISHED_METHODS.get((key, "cnn"), ()) + PUBLISHED_METHODS.get((key, f"cnn-{spec.dataset}"), ()):
+            for source, own in PUBLISHED_METHODS.get((key, "cnn"), ()) + PUBLISHED_METHODS.get(
+                (key, f"cnn-{spec.dataset}"), ()
+            ):
                 yield source, values("method", **own)
-    if spec.scale == "paper" and "drop_last" in METHODS[key] and spec.backbone in ("vit-base", "vit-tiny"):
-        whose = "published: DyTox" if spec.backbone == "vit-tiny" else RELEASED if key == "hfc" else EVERY
+    if (
+        spec.scale == "paper"
+        and "drop_last" in METHODS[key]
+        and spec.backbone in ("vit-base", "vit-tiny")
+    ):
+        whose = (
+            "published: DyTox"
+            if spec.backbone == "vit-tiny"
+            else RELEASED
+            if key == "hfc"
+            else EVERY
+        )
         yield whose, values("method", drop_last=True)
     if key == "foster":
         yield from foster(spec)
     if key == "dytox" and spec.scale == "demo":
-        yield "our choice: digits are not augmented, copies of an image would be the same", values("method", repeats=1)
+        yield (
+            "our choice: digits are not augmented, copies of an image would be the same",
+            values("method", repeats=1),
+        )
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:
         yield SMALL, values("method", tune_epochs=3)
-    yield "the recipe's name", values("method", **dict(spec.parts.options), **({"losses": "hfc"} if spec.losses == "hfc" else {}))
+    yield (
+        "the recipe's name",
+        values(
+            "method",
+            **dict(spec.parts.options),
+            **({"losses": "hfc"} if spec.losses == "hfc" else {}),
+        ),
+    )
 
 
 def foster(spec: Spec) -> Iterator[Layer]:
     if spec.scale == "demo":
-        source = "our choice: the published values are for 20 exemplars of a class and more, here are two"
+        source = (
+            "our choice: the published values are for 20 exemplars of a class and more, here are "
+            "two"
+        )
         yield source, values("method", beta=0.8, compress_beta=0.8)
     elif spec.dataset == "cifar100":
         beta, source = FOSTER_BETAS[spec.base_fraction, spec.num_steps]

@@ -1,4 +1,6 @@
-"""The paper's ten tables as recipes, for each scale. The keys of a cell are columns of experiments/paper.csv."""
+"""The paper's ten tables as recipes, for each scale. The keys of a cell are columns of
+experiments/paper.csv.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -33,22 +35,34 @@ class PaperCell(NamedTuple):
 
 
 class TableCell(NamedTuple):
-    """A cell and the recipe that fills it. At the scales small and demo the recipe stands for the cell: other data, the same question."""
+    """A cell and the recipe that fills it. At the scales small and demo the recipe stands for the
+    cell: other data, the same question.
+    """
 
     cell: PaperCell
     recipe: str
 
 
-def compared(dataset: str, rows: tuple[str, ...] = COMPARED, *, steps: tuple[int, ...] | None = None, base: tuple = (0, 0.5)) -> Iterator:
+def compared(
+    dataset: str,
+    rows: tuple[str, ...] = COMPARED,
+    *,
+    steps: tuple[int, ...] | None = None,
+    base: tuple = (0, 0.5),
+) -> Iterator:
     """Rows with ViT-Base over the protocols of a data set, with a total memory."""
     for row in rows:
         for fraction in (fraction for fraction in STEPS[dataset] if fraction in base):
             for num_steps in STEPS[dataset][fraction] if steps is None else steps:
-                yield PaperCell(row, "host", "vit-base", dataset, fraction, num_steps, MEMORY[dataset], None)
+                yield PaperCell(
+                    row, "host", "vit-base", dataset, fraction, num_steps, MEMORY[dataset], None
+                )
 
 
 def plugged(dataset: str, cnn: str, hosts: tuple[str, ...], protocols: list[tuple]) -> Iterator:
-    """Hosts as they are and with both losses, on a CNN; DyTox on its own encoder; the joint training of each backbone."""
+    """Hosts as they are and with both losses, on a CNN; DyTox on its own encoder; the joint
+    training of each backbone.
+    """
     rows = [(host, losses, cnn) for host in hosts for losses in ("host", "hfc")]
     rows += [("dytox", losses, "vit-tiny") for losses in ("host", "hfc")]
     rows += [("joint", "host", backbone) for backbone in (cnn, "vit-tiny")]
@@ -66,7 +80,9 @@ def twenty_per_class() -> Iterator:
     for row in COMPARED:
         for protocol in protocols:
             yield PaperCell(row, "host", "vit-base", "cifar100", *protocol)
-    yield from plugged("cifar100", "resnet-32", ("icarl", "podnet-cscct", "foster", "afc"), protocols)
+    yield from plugged(
+        "cifar100", "resnet-32", ("icarl", "podnet-cscct", "foster", "afc"), protocols
+    )
 
 
 PAPER: dict[str, list[PaperCell]] = {
@@ -77,15 +93,25 @@ PAPER: dict[str, list[PaperCell]] = {
         *plug_and_play("cifar100", "resnet-32", STEPS["cifar100"][0]),
         *plug_and_play("imagenet100", "resnet-18", STEPS["imagenet100"][0]),
     ],
-    "ablation": [cell for data in ("cifar100", "imagenet100") for cell in compared(data, ABLATION, steps=(5, 10, 25), base=(0,))],
+    "ablation": [
+        cell
+        for data in ("cifar100", "imagenet100")
+        for cell in compared(data, ABLATION, steps=(5, 10, 25), base=(0,))
+    ],
     "per-class-20": [*twenty_per_class()],
-    "fh": [*compared("cifar100", ("icarl", "foster", "afc", "dytox", *ABLATION), steps=(5,), base=(0,))],
+    "fh": [
+        *compared("cifar100", ("icarl", "foster", "afc", "dytox", *ABLATION), steps=(5,), base=(0,))
+    ],
     "steps-imagenet100": [*compared("imagenet100", steps=(10,), base=(0,))],
     "steps-imagenet1000": [*compared("imagenet1000", steps=(10,), base=(0,))],
     "steps-plug-and-play": [*plug_and_play("cifar100", "resnet-32", (10,))],
 }
 FURTHER_ROWS = {
-    "avalanche": ("finetune", "herding-replay", *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN)),
+    "avalanche": (
+        "finetune",
+        "herding-replay",
+        *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN),
+    ),
     "hfc-forms": ("hfc", "hfc-paper", "hfc-official"),
 }
 DEMO_METHODS = {
@@ -94,32 +120,42 @@ DEMO_METHODS = {
     "avalanche-replay": "Avalanche Replay",
     "avalanche-naive": "Avalanche Naive",
 }
-METHODS_ON_DIGITS = [  # every method that can run, as it is and with both losses; ten classes in five steps
+# every method that can run, as it is and with both losses; ten classes in five steps
+METHODS_ON_DIGITS = [
     PaperCell(row, losses, "vit-base", "cifar100", 0, 5, 2000, None)
     for row, options in METHODS.items()
     if row not in CANNOT_RUN
     for losses in (("host", "hfc") if "losses" in options else ("host",))
 ]
 FURTHER = {  # on the protocols of the comparison tables; no number of the paper stands beside them
-    table: [cell for dataset in STEPS for cell in compared(dataset, rows)] for table, rows in FURTHER_ROWS.items()
+    table: [cell for dataset in STEPS for cell in compared(dataset, rows)]
+    for table, rows in FURTHER_ROWS.items()
 }
 
 
 def spec_of(cell: PaperCell, scale: str) -> Spec:
-    """The recipe that fills a cell. Joint training is one training on all classes, which the paper prints under every T."""
+    """The recipe that fills a cell. Joint training is one training on all classes, which the paper
+    prints under every T.
+    """
     dataset = {"paper": cell.dataset, "small": "cifar100", "demo": "digits"}[scale]
     per_class = None if cell.per_class is None else PER_CLASS[scale]
     num_steps = 5 if scale == "demo" else cell.num_steps
-    backbone = "resnet-32" if scale != "paper" and cell.backbone == "resnet-18" else cell.backbone  # small images, a third of the time
+    backbone = (
+        "resnet-32" if scale != "paper" and cell.backbone == "resnet-18" else cell.backbone
+    )  # small images, a third of the time
     if cell.row in ("joint", "avalanche-joint"):
         return Spec(dataset, 0, 1, None, cell.row, cell.losses, backbone, scale)
     if cell.row in WITHOUT_MEMORY:
         per_class = None
-    return Spec(dataset, cell.base_fraction, num_steps, per_class, cell.row, cell.losses, backbone, scale)
+    return Spec(
+        dataset, cell.base_fraction, num_steps, per_class, cell.row, cell.losses, backbone, scale
+    )
 
 
 def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
-    """The cells that a scale has: all, but with ten classes one column for each base fraction, the first. Their recipes are noted."""
+    """The cells that a scale has: all, but with ten classes one column for each base fraction, the
+    first. Their recipes are noted.
+    """
     if scale == "demo":
         cells = [*{cell._replace(num_steps=0): cell for cell in reversed(cells)}.values()][::-1]
     found = []
@@ -132,13 +168,20 @@ def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
 
 
 def at_all_scales(tables: dict[str, list[PaperCell]]) -> dict[str, dict[str, list[TableCell]]]:
-    return {table: {scale: cells_at(cells, scale) for scale in ("paper", "small", "demo")} for table, cells in tables.items()}
+    return {
+        table: {scale: cells_at(cells, scale) for scale in ("paper", "small", "demo")}
+        for table, cells in tables.items()
+    }
 
 
 SPECS: dict[str, Spec] = {}  # every recipe by its name
 TABLES = at_all_scales(PAPER)
 ON_DIGITS = {  # tables of the scale demo alone
     "methods": METHODS_ON_DIGITS,
-    "demo": [cell for cell in METHODS_ON_DIGITS if cell.row in DEMO_METHODS and cell.losses == "host"],
+    "demo": [
+        cell for cell in METHODS_ON_DIGITS if cell.row in DEMO_METHODS and cell.losses == "host"
+    ],
 }
-FURTHER_TABLES = at_all_scales(FURTHER) | {table: {"demo": cells_at(cells, "demo")} for table, cells in ON_DIGITS.items()}
+FURTHER_TABLES = at_all_scales(FURTHER) | {
+    table: {"demo": cells_at(cells, "demo")} for table, cells in ON_DIGITS.items()
+}

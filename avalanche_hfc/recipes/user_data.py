@@ -1,9 +1,12 @@
-"""Recipes of the user's own data and method, read from a name of the grammar of `names`: all parts but the first may be left out.
+"""Recipes of the user's own data and method, read from a name of the grammar of `names`: all parts
+but the first may be left out.
 
-    folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo      folder-b50-t10-m20-mymethods:Mine@paper
+    folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
+    folder-b50-t10-m20-mymethods:Mine@paper
 
-`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the data is named beside (`--data`).
-A method `module:Class` also goes with the data sets of the paper: cifar100-b0-t10-mymethods:Mine@small.
+`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the
+data is named beside (`--data`). A method `module:Class` also goes with the data sets of the paper:
+cifar100-b0-t10-mymethods:Mine@small.
 """
 
 import re
@@ -53,7 +56,9 @@ def read_name(name: str) -> Spec:
     lookup(SCALES, scale, "scale")
     lookup(dict.fromkeys(data_sets(scale)), dataset, f"data set at scale {scale}")
     if found["base"] not in (None, "0", "50"):
-        raise ValueError(f"{name}: b{found['base']} must be b0, equal steps, or b50, half of the classes first.")
+        raise ValueError(
+            f"{name}: b{found['base']} must be b0, equal steps, or b50, half of the classes first."
+        )
     backbones = {word: key for key, word in BACKBONES.items()}
     spec = Spec(
         dataset=dataset,
@@ -71,7 +76,11 @@ def read_name(name: str) -> Spec:
 
 def data_sets(scale: str) -> tuple[str, ...]:
     """Those of the user, and those that a method of the user's own may be put on at a scale."""
-    return *OWN_DATA, *{"paper": ("cifar100", "imagenet100", "imagenet1000"), "small": ("cifar100",), "demo": ("digits",)}[scale]
+    return *OWN_DATA, *{
+        "paper": ("cifar100", "imagenet100", "imagenet1000"),
+        "small": ("cifar100",),
+        "demo": ("digits",),
+    }[scale]
 
 
 def check_row(spec: Spec) -> None:
@@ -79,16 +88,22 @@ def check_row(spec: Spec) -> None:
     if not is_own(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"Unknown method {spec.row!r}. Known: {', '.join(rows)}.{hint} Your own: module:Class.")
+        raise ValueError(
+            f"Unknown method {spec.row!r}. Known: {', '.join(rows)}.{hint} Your own: module:Class."
+        )
     method = spec.parts.method
     if spec.losses == "hfc" and "losses" not in method_options(method):
         raise ValueError(f"{method} takes no losses of HFC: leave +hfc out.")
     if spec.per_class is not None and (without_memory(method) or total_only(method)):
-        raise ValueError(f"{method} takes no number of exemplars of each class: leave -m{spec.per_class} out.")
+        raise ValueError(
+            f"{method} takes no number of exemplars of each class: leave -m{spec.per_class} out."
+        )
 
 
 def own_layers(spec: Spec) -> Iterator[Layer]:
-    """Those of a recipe on ImageNet-100, or on the paper's data set that is meant, and what differs from them."""
+    """Those of a recipe on ImageNet-100, or on the paper's data set that is meant, and what differs
+    from them.
+    """
     stand_in = spec
     if spec.dataset in OWN_DATA:
         stand_in = stand_in._replace(dataset="digits" if spec.scale == "demo" else "imagenet100")
@@ -97,9 +112,16 @@ def own_layers(spec: Spec) -> Iterator[Layer]:
     try:
         found = list(layers(stand_in))
     except KeyError:
-        raise ValueError(f"{spec.name}: no training of {spec.row} with this backbone is published. Take @small, change values.") from None
+        raise ValueError(
+            f"{spec.name}: no training of {spec.row} with this backbone is published. Take "
+            "@small, change values."
+        ) from None
     own_method = is_own(spec.row)
-    yield from ((source, values) for source, values in found if not (own_method and any(leaf.startswith("method.") for leaf in values)))
+    yield from (
+        (source, values)
+        for source, values in found
+        if not (own_method and any(leaf.startswith("method.") for leaf in values))
+    )
     if own_method:
         yield from method_layers(spec)
     if spec.dataset in OWN_DATA:
@@ -109,7 +131,10 @@ def own_layers(spec: Spec) -> Iterator[Layer]:
 def method_layers(spec: Spec) -> Iterator[Layer]:
     options = method_options(spec.row)
     yield GIVEN, {"method.name": spec.row}
-    yield "default of the class", {f"method.{name}": option.default for name, option in options.items()}
+    yield (
+        "default of the class",
+        {f"method.{name}": option.default for name, option in options.items()},
+    )
     if spec.losses == "hfc":
         yield GIVEN, {"method.losses": "hfc"}
     if without_memory(spec.row):
@@ -117,9 +142,22 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
 
 
 def data_layers(spec: Spec) -> Iterator[Layer]:
-    yield GIVEN, {"data.dataset": spec.dataset, "data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
+    yield (
+        GIVEN,
+        {
+            "data.dataset": spec.dataset,
+            "data.num_steps": spec.num_steps,
+            "data.base_fraction": spec.base_fraction,
+        },
+    )
     yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
-    yield CHOICE, {"data.class_order": None, "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale]}
+    yield (
+        CHOICE,
+        {
+            "data.class_order": None,
+            "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale],
+        },
+    )
     if spec.scale == "demo":
         yield "images are read as RGB", {"model.in_channels": 3}
         if "resnet" not in spec.kind:
@@ -127,7 +165,9 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
 
 
 def with_data(recipe: Recipe, data: Path | str | None) -> Recipe:
-    """The recipe with a note of where the user's data is, so that a run folder of other data is refused; others as they are."""
+    """The recipe with a note of where the user's data is, so that a run folder of other data is
+    refused; others as they are.
+    """
     if recipe.data.dataset not in OWN_DATA:
         return recipe
     if data is None:

@@ -18,7 +18,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Cell:
-    """`note` stands below in small, `colour` is the place of a recipe, `line` are accuracies for a small curve."""
+    """`note` stands below in small, `colour` is the place of a recipe, `line` are accuracies for a
+    small curve.
+    """
 
     text: str
     note: str = ""
@@ -30,12 +32,17 @@ class Cell:
     def points(self) -> str:
         """The small curve as points of a polyline in a box of 64 × 20."""
         width = 60 / max(len(self.line) - 1, 1)
-        return " ".join(f"{2 + place * width:.1f},{18 - 16 * value:.1f}" for place, value in enumerate(self.line))
+        return " ".join(
+            f"{2 + place * width:.1f},{18 - 16 * value:.1f}"
+            for place, value in enumerate(self.line)
+        )
 
 
 @dataclass(frozen=True)
 class Table:
-    """`head`: heading and its definition. The columns at `words` are text, the rest are numbers. `colours`: recipes of the columns."""
+    """`head`: heading and its definition. The columns at `words` are text, the rest are numbers.
+    `colours`: recipes of the columns.
+    """
 
     head: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[Cell]]
@@ -86,12 +93,24 @@ class Heat:
 
     @property
     def parts(self) -> list[list[dict[str, Any]]]:
-        """Rows for the page, in parts of equal length: name, whether a new step begins, cells of (colour, percent) or None."""
+        """Rows for the page, in parts of equal length: name, whether a new step begins, cells of
+        (colour, percent) or None.
+        """
         rows = []
         before = None
         for (brought_in, _, name), accuracies in self.table.iterrows():
-            cells = [None if pd.isna(value) else (heat_colour(value), round(100 * value)) for value in accuracies]
-            rows.append({"name": name, "first": brought_in != before, "brought_in": int(brought_in) + 1, "cells": cells})
+            cells = [
+                None if pd.isna(value) else (heat_colour(value), round(100 * value))
+                for value in accuracies
+            ]
+            rows.append(
+                {
+                    "name": name,
+                    "first": brought_in != before,
+                    "brought_in": int(brought_in) + 1,
+                    "cells": cells,
+                }
+            )
             before = brought_in
         num_parts = -(-len(rows) // self.rows_per_part)
         length = -(-len(rows) // num_parts)

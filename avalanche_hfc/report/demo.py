@@ -12,11 +12,17 @@ from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.report.tables import spread
 from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
 
-COLORS = {"hfc": "#c0392b", "herding-replay": "#2471a3", "avalanche-replay": "#7d8b3a", "avalanche-naive": "#85888c"}  # one hue per method
+COLORS = {
+    "hfc": "#c0392b",
+    "herding-replay": "#2471a3",
+    "avalanche-replay": "#7d8b3a",
+    "avalanche-naive": "#85888c",
+}  # one hue per method
 DEFINITIONS = (
     "average: mean over the steps of the accuracy on all classes seen so far\n"
     "last: accuracy on all classes after the last step\n"
-    "FH: variance of 1 - p(true class) within a step's classes, mean over the steps, x 1000; lower is more even forgetting"
+    "FH: variance of 1 - p(true class) within a step's classes, mean over the steps, x 1000; "
+    "lower is more even forgetting"
 )
 
 
@@ -42,12 +48,18 @@ def table(summary: pd.DataFrame) -> str:
         if len(own):
             columns = [own["average"] * 100, own["last"] * 100, own["fh"] * 1000]
             cells = [spread(column.mean(), column.std()) for column in columns]
-            lines.append(f"{name:<30}" + "".join(f"{cell:>14}" for cell in cells) + f"{own['seconds'].mean():>10.1f}{len(own):>7}")
+            lines.append(
+                f"{name:<30}"
+                + "".join(f"{cell:>14}" for cell in cells)
+                + f"{own['seconds'].mean():>10.1f}{len(own):>7}"
+            )
     return "\n".join(lines)
 
 
 def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> None:
-    """Accuracy on the classes seen, step by step; the band is ± one standard deviation over seeds."""
+    """Accuracy on the classes seen, step by step; the band is ± one standard deviation over
+    seeds.
+    """
     curves = []
     for place, (method, name) in enumerate(DEMO_METHODS.items()):
         own = rows[rows["method"] == method].groupby("classes")["accuracy"]
@@ -66,14 +78,19 @@ def gathered(folder: Path) -> pd.DataFrame:
     """The rows of all runs below the folder, with method and seed."""
     parts = []
     for method in DEMO_METHODS:
-        for path in sorted((folder / "runs" / f"digits-b0-t5-{method}@demo").glob("*/steps.csv"), key=lambda path: int(path.parent.name)):
+        for path in sorted(
+            (folder / "runs" / f"digits-b0-t5-{method}@demo").glob("*/steps.csv"),
+            key=lambda path: int(path.parent.name),
+        ):
             rows = pd.read_csv(path)
             parts.append(rows.assign(method=method, seed=int(path.parent.name))[list(RUN_COLUMNS)])
     return pd.concat(parts, ignore_index=True)
 
 
 def write_report(folder: Path) -> pd.DataFrame:
-    """steps.csv, summary.csv, curves.png and the page report.html from the runs below; all can be deleted and made again."""
+    """steps.csv, summary.csv, curves.png and the page report.html from the runs below; all can be
+    deleted and made again.
+    """
     rows = gathered(folder)
     summary = summarise(rows)
     replace_file(folder / "steps.csv", rows.to_csv(index=False))

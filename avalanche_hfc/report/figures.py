@@ -1,4 +1,6 @@
-"""Panels of curves with bands, and the heat map for print. matplotlib without pyplot: no window system, no global state."""
+"""Panels of curves with bands, and the heat map for print. matplotlib without pyplot: no window
+system, no global state.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from avalanche_hfc.report.style import HEAT, MARKERS, VARIABLES, Look
 
 @dataclass(frozen=True)
 class Curve:
-    """`points`: columns mean and std (nan: no band), indexed by x. `colour` is the place of its recipe in the report."""
+    """`points`: columns mean and std (nan: no band), indexed by x. `colour` is the place of its
+    recipe in the report.
+    """
 
     label: str
     points: pd.DataFrame
@@ -33,21 +37,43 @@ class Panel:
     ticks: Sequence[tuple[float | int, str]] = ()
     starts: Sequence[float | int] = field(default=())  # x at which a step begins, as fine lines
     span: tuple[float | int, float | int] | None = None  # of x, also where a curve begins later
-    limits: tuple[float | int | None, float | int | None] = (0, None)  # of y; where a curve goes below, so does the panel
+    limits: tuple[float | int | None, float | int | None] = (
+        0,
+        None,
+    )  # of y; where a curve goes below, so does the panel
 
 
 def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
     """`height` is that of one panel, in pixels."""
     columns = 3 if len(panels) == 3 and look.columns > 1 else min(look.columns, len(panels))
     rows = -(-len(panels) // columns)
-    labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves)) if look.legend else []
+    labels = (
+        list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+        if look.legend
+        else []
+    )
     legend = 14 + 22 * len(labels) if labels else 0
     size = (look.width, rows * height + legend)
     ticks = 62 if any("\n" in text for panel in panels for _, text in panel.ticks) else 46
-    font = {"font.size": look.font_size, "font.family": "DejaVu Sans", "axes.titlesize": look.font_size}
+    font = {
+        "font.size": look.font_size,
+        "font.family": "DejaVu Sans",
+        "axes.titlesize": look.font_size,
+    }
     with rc_context({**font, "text.color": look.palette.ink}):
-        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=look.palette.ground if look.legend else "none")
-        grid = list(figure.subplots(rows, columns, squeeze=False, gridspec_kw=_margins(size, rows, columns, legend, ticks)).flatten())
+        figure = Figure(
+            figsize=(size[0] / 72, size[1] / 72),
+            dpi=72,
+            facecolor=look.palette.ground if look.legend else "none",
+        )
+        grid = list(
+            figure.subplots(
+                rows,
+                columns,
+                squeeze=False,
+                gridspec_kw=_margins(size, rows, columns, legend, ticks),
+            ).flatten()
+        )
         for axes, panel in zip(grid, panels, strict=False):
             _fill(axes, panel, look)
         for axes in grid[len(panels) :]:
@@ -57,13 +83,22 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
     return figure
 
 
-def _margins(size: tuple[int, int], rows: int, columns: int, below: int, bottom: int) -> dict[str, float]:
-    """Room for ticks and headings in pixels. Said, not measured: a layout that measures text takes most of a figure's time."""
+def _margins(
+    size: tuple[int, int], rows: int, columns: int, below: int, bottom: int
+) -> dict[str, float]:
+    """Room for ticks and headings in pixels. Said, not measured: a layout that measures text takes
+    most of a figure's time.
+    """
     left, right, top, beside = 46, 8, 34, 62
     (width, height), between = size, top + bottom
     wide = (width - left - right - (columns - 1) * beside) / columns
     high = (height - top - bottom - below - (rows - 1) * between) / rows
-    edges = {"left": left / width, "right": 1 - right / width, "top": 1 - top / height, "bottom": (bottom + below) / height}
+    edges = {
+        "left": left / width,
+        "right": 1 - right / width,
+        "top": 1 - top / height,
+        "bottom": (bottom + below) / height,
+    }
     return {**edges, "wspace": beside / wide, "hspace": between / high}
 
 
@@ -99,10 +134,24 @@ def _fill(axes: Any, panel: Panel, look: Look) -> None:
 def _plot(axes: Any, curve: Curve, look: Look) -> None:
     place = curve.colour % len(look.palette.series)
     colour, points = look.palette.series[place], curve.points.dropna(subset="mean")
-    marker = MARKERS[(place + curve.colour // len(look.palette.series)) % len(MARKERS)] if len(points) <= 25 else None
+    marker = (
+        MARKERS[(place + curve.colour // len(look.palette.series)) % len(MARKERS)]
+        if len(points) <= 25
+        else None
+    )
     if curve.paper:
-        axes.plot(points.index, points["mean"], color=colour, linestyle=(0, (1, 3)), linewidth=1.2, marker=marker or "o", markersize=5.5,
-                  markerfacecolor=look.palette.ground, clip_on=False, label=curve.label)  # fmt: skip
+        axes.plot(
+            points.index,
+            points["mean"],
+            color=colour,
+            linestyle=(0, (1, 3)),
+            linewidth=1.2,
+            marker=marker or "o",
+            markersize=5.5,
+            markerfacecolor=look.palette.ground,
+            clip_on=False,
+            label=curve.label,
+        )
         return
     dashed = (0, (4, 2)) if curve.colour >= len(look.palette.series) else "-"
     axes.plot(
@@ -118,38 +167,81 @@ def _plot(axes: Any, curve: Curve, look: Look) -> None:
     )
     band = points.dropna(subset="std")
     if len(band):
-        axes.fill_between(band.index, band["mean"] - band["std"], band["mean"] + band["std"], color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(
+            band.index,
+            band["mean"] - band["std"],
+            band["mean"] + band["std"],
+            color=colour,
+            alpha=0.18,
+            linewidth=0,
+        )
 
 
 def _legend(figure: Figure, grid: Sequence[Any]) -> None:
-    handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle
+        for axes in grid
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     if handles:
-        figure.legend(handles.values(), handles.keys(), loc="lower left", bbox_to_anchor=(0, 0), frameon=False)
+        figure.legend(
+            handles.values(), handles.keys(), loc="lower left", bbox_to_anchor=(0, 0), frameon=False
+        )
 
 
 def heat_map(table: pd.DataFrame, look: Look) -> Figure:
-    """Classes in the order of arrival downwards, steps to the right; a cell is an accuracy, empty before the class arrives."""
+    """Classes in the order of arrival downwards, steps to the right; a cell is an accuracy, empty
+    before the class arrives.
+    """
     num_classes, num_steps = table.shape
     row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
-    with rc_context({"font.size": look.font_size if row > 20 else 10, "font.family": "DejaVu Sans", "text.color": look.palette.ink}):
+    with rc_context(
+        {
+            "font.size": look.font_size if row > 20 else 10,
+            "font.family": "DejaVu Sans",
+            "text.color": look.palette.ink,
+        }
+    ):
         names = list(table.index.get_level_values("name"))
-        left, width, height = 20 + 7.5 * max(map(len, names)), 60 * min(num_steps, 12), row * num_classes
+        left, width, height = (
+            20 + 7.5 * max(map(len, names)),
+            60 * min(num_steps, 12),
+            row * num_classes,
+        )
         size = (left + width + 90, height + 70)
         figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=look.palette.ground)
         axes = figure.add_axes((left / size[0], 50 / size[1], width / size[0], height / size[1]))
-        picture = axes.imshow(table, cmap=ListedColormap(list(HEAT)), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        picture = axes.imshow(
+            table,
+            cmap=ListedColormap(list(HEAT)),
+            vmin=0,
+            vmax=1,
+            aspect="auto",
+            interpolation="nearest",
+        )
         axes.set_xticks(range(num_steps), [str(step + 1) for step in table.columns])
         arrivals = table.index.get_level_values("brought_in")
-        firsts = [place for place in range(num_classes) if not place or arrivals[place] != arrivals[place - 1]]
+        firsts = [
+            place
+            for place in range(num_classes)
+            if not place or arrivals[place] != arrivals[place - 1]
+        ]
         named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
-        axes.set_yticks(named, [names[place] if row > 4 else f"from step {arrivals[place] + 1}" for place in named])
+        axes.set_yticks(
+            named,
+            [names[place] if row > 4 else f"from step {arrivals[place] + 1}" for place in named],
+        )
         axes.set_xlabel("after step", color=look.palette.muted)
         axes.tick_params(colors=look.palette.muted, length=0)
         axes.spines[:].set_visible(False)
         for place in firsts[1:]:
             axes.axhline(place - 0.5, color=look.palette.ground, linewidth=2)
-        beside = figure.add_axes(((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1]))
-        bar = figure.colorbar(picture, cax=beside, ticks=[0, 0.5, 1], format=lambda value, _: f"{value:.0%}")
+        beside = figure.add_axes(
+            ((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1])
+        )
+        bar = figure.colorbar(
+            picture, cax=beside, ticks=[0, 0.5, 1], format=lambda value, _: f"{value:.0%}"
+        )
         bar.outline.set_visible(False)
     return figure
 
@@ -161,15 +253,23 @@ def as_png(figure: Figure) -> bytes:
 
 
 def as_svg(figure: Figure, name: str, alt: str) -> str:
-    """An svg element to stand in a page: ids of its own, the page's font and colours, as wide as its place. `alt` is HTML already."""
+    """An svg element to stand in a page: ids of its own, the page's font and colours, as wide as
+    its place. `alt` is HTML already.
+    """
     picture = StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            picture,
+            format="svg",
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
     text = picture.getvalue()
     text = text[text.index("<svg") :]
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">") + 1 :]
-    body = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
+    body = re.sub(
+        r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL
+    )
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", body)
     body = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px var(--sans)", body)
@@ -177,4 +277,7 @@ def as_svg(figure: Figure, name: str, alt: str) -> str:
     for colour, variable in VARIABLES.items():
         body = body.replace(colour, variable)
     body = re.sub(r"\n\s*", "\n", body)
-    return f'<svg class="plot" viewBox="{box.group(1) if box else ""}" role="img" aria-label="{alt}">{body}'
+    return (
+        f'<svg class="plot" viewBox="{box.group(1) if box else ""}" role="img" '
+        f'aria-label="{alt}">{body}'
+    )

@@ -1,4 +1,6 @@
-"""What a report says, as numbers: pure functions of a run's data frames. Accuracies are fractions in [0, 1]."""
+"""What a report says, as numbers: pure functions of a run's data frames. Accuracies are fractions
+in [0, 1].
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +15,38 @@ MEASURES = ("average", "last", "last_nme", "forgetting", "fh", "seconds")
 
 
 def summarise(run: Run) -> dict[str, float]:
-    """The numbers of one run. `average` is the mean over steps, `last` the accuracy after the last step: two different numbers."""
+    """The numbers of one run. `average` is the mean over steps, `last` the accuracy after the last
+    step: two different numbers.
+    """
     steps = run.steps.sort_values("step", kind="stable")
     end = steps.iloc[-1]
     average = end["average"] if "average" in steps else steps["accuracy"].mean()
-    means = {"fh": steps["fh"].mean() if "fh" in steps else np.nan, "seconds": steps["seconds"].sum() if "seconds" in steps else np.nan}
-    ends = {"last_nme": end.get("accuracy_nme", np.nan), "forgetting": end.get("forgetting", np.nan)}
-    return {key: float(value) for key, value in {"average": average, "last": end["accuracy"], **ends, **means}.items()}
+    means = {
+        "fh": steps["fh"].mean() if "fh" in steps else np.nan,
+        "seconds": steps["seconds"].sum() if "seconds" in steps else np.nan,
+    }
+    ends = {
+        "last_nme": end.get("accuracy_nme", np.nan),
+        "forgetting": end.get("forgetting", np.nan),
+    }
+    return {
+        key: float(value)
+        for key, value in {"average": average, "last": end["accuracy"], **ends, **means}.items()
+    }
 
 
 def over_seeds(group: Group) -> pd.DataFrame:
-    """Mean and standard deviation (n - 1; nan for one seed) of each measure over the finished runs of a recipe."""
+    """Mean and standard deviation (n - 1; nan for one seed) of each measure over the finished runs
+    of a recipe.
+    """
     runs = pd.DataFrame([summarise(run) for run in group.runs], columns=list(MEASURES))
     return pd.DataFrame({"mean": runs.mean(), "std": runs.std(), "num_seeds": runs.notna().sum()})
 
 
 def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
-    """Mean, std and number of seeds of a column of steps.csv at each step; no rows where no run has the column."""
+    """Mean, std and number of seeds of a column of steps.csv at each step; no rows where no run has
+    the column.
+    """
     rows = [run.steps[["step", column]].dropna() for run in runs if column in run.steps]
     if not rows:
         return pd.DataFrame(columns=["mean", "std", "num_seeds"], dtype=float)
@@ -38,29 +55,43 @@ def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
 
 
 def predicts_by_means(run: Run) -> bool:
-    """Whether the accuracy in steps.csv is that of the nearest class means: then the counts of the head are not the ones to show."""
-    if run.classes is None or "correct_nme" not in run.classes or run.classes["correct_nme"].isna().all():
+    """Whether the accuracy in steps.csv is that of the nearest class means: then the counts of the
+    head are not the ones to show.
+    """
+    if (
+        run.classes is None
+        or "correct_nme" not in run.classes
+        or run.classes["correct_nme"].isna().all()
+    ):
         return False
     sums = run.classes.groupby("step")[["correct", "correct_nme", "total"]].sum()
     told = run.steps.set_index("step")["accuracy"].reindex(sums.index)
-    head, means = ((sums[column] / sums["total"] - told).abs().max() for column in ("correct", "correct_nme"))
+    head, means = (
+        (sums[column] / sums["total"] - told).abs().max() for column in ("correct", "correct_nme")
+    )
     return bool(means < head)
 
 
 def class_table(run: Run) -> pd.DataFrame | None:
-    """Accuracy, a row per class in the order of arrival, a column per step; nan before a class arrives. Index: brought_in, class, name."""
+    """Accuracy, a row per class in the order of arrival, a column per step; nan before a class
+    arrives. Index: brought_in, class, name.
+    """
     if run.classes is None:
         return None
     column = "correct_nme" if predicts_by_means(run) else "correct"
     rows = run.classes[run.classes["total"] > 0].copy()
     rows["accuracy"] = rows[column] / rows["total"]
     rows["name"] = rows["name"].fillna(rows["class"]).astype(str)
-    table = rows.pivot_table(index=["brought_in", "class", "name"], columns="step", values="accuracy")
+    table = rows.pivot_table(
+        index=["brought_in", "class", "name"], columns="step", values="accuracy"
+    )
     return table.sort_index()
 
 
 def shared_class_table(runs: Sequence[Run]) -> tuple[pd.DataFrame | None, list[int]]:
-    """(mean over seeds of `class_table`, the seeds in it). Seeds whose classes arrive in another order than the first's are left out."""
+    """(mean over seeds of `class_table`, the seeds in it). Seeds whose classes arrive in another
+    order than the first's are left out.
+    """
     tables = {run.seed: table for run in runs if (table := class_table(run)) is not None}
     if not tables:
         return None, []
@@ -70,53 +101,91 @@ def shared_class_table(runs: Sequence[Run]) -> tuple[pd.DataFrame | None, list[i
 
 
 def falls(table: pd.DataFrame) -> pd.DataFrame:
-    """The classes that fell, fastest first: best accuracy, when, the last one, the fall, and the fall per step since the best.
+    """The classes that fell, fastest first: best accuracy, when, the last one, the fall, and the
+    fall per step since the best.
 
-    The best is the latest of equals. Columns brought_in, class, name, best, best_step, last, fall, fall_per_step; steps as in the CSV.
+    The best is the latest of equals. Columns brought_in, class, name, best, best_step, last, fall,
+    fall_per_step; steps as in the CSV.
     """
     steps, values = table.columns.to_numpy(), table.to_numpy()
     rows = table.index.to_frame(index=False)
     rows["best"] = table.max(axis=1).to_numpy()
-    rows["best_step"] = steps[::-1][(values == rows["best"].to_numpy()[:, None])[:, ::-1].argmax(axis=1)]
+    rows["best_step"] = steps[::-1][
+        (values == rows["best"].to_numpy()[:, None])[:, ::-1].argmax(axis=1)
+    ]
     rows["last"] = values[:, -1]
     rows["fall"] = rows["best"] - rows["last"]
     rows = rows[rows["fall"] > 0]
     rows = rows.assign(fall_per_step=rows["fall"] / (steps[-1] - rows["best_step"]))
-    return rows.sort_values(["fall_per_step", "fall"], ascending=False, kind="stable", ignore_index=True)
+    return rows.sort_values(
+        ["fall_per_step", "fall"], ascending=False, kind="stable", ignore_index=True
+    )
 
 
-def taken_for(runs: Sequence[Run], class_id: int, step: int, most: int = 3) -> list[tuple[str, float]]:
-    """(name, share of the class's images) of the classes that its images are mistaken for most, after a step; all seeds together."""
-    counts = pd.concat([run.confusion for run in runs if run.confusion is not None] or [pd.DataFrame(columns=["step", "class"])])
+def taken_for(
+    runs: Sequence[Run], class_id: int, step: int, most: int = 3
+) -> list[tuple[str, float]]:
+    """(name, share of the class's images) of the classes that its images are mistaken for most,
+    after a step; all seeds together.
+    """
+    counts = pd.concat(
+        [run.confusion for run in runs if run.confusion is not None]
+        or [pd.DataFrame(columns=["step", "class"])]
+    )
     own = counts[(counts["step"] == step) & (counts["class"] == class_id)]
     if own.empty:
         return []
     images = own.groupby("predicted")["count"].sum()
     wrong = images.drop(class_id, errors="ignore").sort_values(ascending=False, kind="stable")
     named = [run.classes for run in runs if run.classes is not None]
-    names = {key: name for classes in named for key, name in zip(classes["class"], classes["name"], strict=True)}
-    return [(str(names.get(key, key)), float(count / images.sum())) for key, count in wrong.head(most).items()]
+    names = {
+        key: name
+        for classes in named
+        for key, name in zip(classes["class"], classes["name"], strict=True)
+    }
+    return [
+        (str(names.get(key, key)), float(count / images.sum()))
+        for key, count in wrong.head(most).items()
+    ]
 
 
 def loss_terms(train: pd.DataFrame) -> list[str]:
     """The columns of train.csv that are loss terms and hold a number."""
-    return [column for column in train if str(column).startswith(LOSS) and train[column].notna().any()]
+    return [
+        column for column in train if str(column).startswith(LOSS) and train[column].notna().any()
+    ]
 
 
 def activity(train: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Whether GFC and GRD act: `spread`, `alone` and `relation`, each with its column and its mean from the second step on.
+    """Whether GFC and GRD act: `spread`, `alone` and `relation`, each with its column and its mean
+    from the second step on.
 
     What the run did not write is left out; the mean is nan where there is no second step.
     """
     later = train[train["step"] > train["step"].min()]
     relation = next((column for column in loss_terms(train) if "relation" in column), "")
     columns = {"spread": "weight_spread", "alone": "alone_fraction", "relation": relation}
-    found = {word: column for word, column in columns.items() if column in train and train[column].notna().any()}
-    return {word: {"column": column, "mean": float(later[column].mean())} for word, column in found.items()}
+    found = {
+        word: column
+        for word, column in columns.items()
+        if column in train and train[column].notna().any()
+    }
+    return {
+        word: {"column": column, "mean": float(later[column].mean())}
+        for word, column in found.items()
+    }
 
 
 def over_epochs(runs: Sequence[Run], column: str) -> pd.DataFrame:
-    """Mean and std over seeds of a column of train.csv at each row of training, counted through the run; with the step of each."""
-    rows = [run.train.reset_index(names="row")[["row", "step", column]] for run in runs if run.train is not None and column in run.train]
+    """Mean and std over seeds of a column of train.csv at each row of training, counted through the
+    run; with the step of each.
+    """
+    rows = [
+        run.train.reset_index(names="row")[["row", "step", column]]
+        for run in runs
+        if run.train is not None and column in run.train
+    ]
     values = pd.concat(rows).groupby("row")
-    return pd.DataFrame({"step": values["step"].first(), "mean": values[column].mean(), "std": values[column].std()})
+    return pd.DataFrame(
+        {"step": values["step"].first(), "mean": values[column].mean(), "std": values[column].std()}
+    )

@@ -1,4 +1,6 @@
-"""From run folders to one page and the same as markdown. Everything is made from the CSV files and can be deleted."""
+"""From run folders to one page and the same as markdown. Everything is made from the CSV files and
+can be deleted.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,13 +25,19 @@ FIGURES = "figures"
 
 
 def write_report(
-    folders: Iterable[Path | str], out: Path | str, *, paper: pd.DataFrame | Path | str | None = None, pictures: PicturesOfRun | None = None
+    folders: Iterable[Path | str],
+    out: Path | str,
+    *,
+    paper: pd.DataFrame | Path | str | None = None,
+    pictures: PicturesOfRun | None = None,
 ) -> list[Path]:
-    """report.html, which needs nothing else, and report.md with figures/*.png, in the folder `out`. Gives all paths, these two first.
+    """report.html, which needs nothing else, and report.md with figures/*.png, in the folder `out`.
+    Gives all paths, these two first.
 
-    `folders`: run folders, or folders of them. `paper`: the paper's numbers to set beside, rows as `tables.compare` takes them, or a CSV
-    file of such. `pictures`: for a run, the image at a position: `lambda run: pictures_of(benchmark)`, or `pictures_of_recipe()`;
-    without it exemplars are told by position.
+    `folders`: run folders, or folders of them. `paper`: the paper's numbers to set beside, rows as
+    `tables.compare` takes them, or a CSV file of such. `pictures`: for a run, the image at a
+    position: `lambda run: pictures_of(benchmark)`, or `pictures_of_recipe()`; without it exemplars
+    are told by position.
     """
     report = make_report(folders, paper=paper, pictures=pictures)
     html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
@@ -43,7 +51,10 @@ def write_report(
 
 
 def make_report(
-    folders: Iterable[Path | str], *, paper: pd.DataFrame | Path | str | None = None, pictures: PicturesOfRun | None = None
+    folders: Iterable[Path | str],
+    *,
+    paper: pd.DataFrame | Path | str | None = None,
+    pictures: PicturesOfRun | None = None,
 ) -> Report:
     """What the report says, before it has a form."""
     numbers = _paper_rows(paper)
@@ -61,7 +72,9 @@ def make_report(
         training_section.recipe(groups),
     ]
     heading, below = title(groups)
-    return Report(heading, below, _notices(groups, waiting), [part for part in parts if part is not None])
+    return Report(
+        heading, below, _notices(groups, waiting), [part for part in parts if part is not None]
+    )
 
 
 def _paper_rows(paper: pd.DataFrame | Path | str | None) -> pd.DataFrame | None:
@@ -77,25 +90,43 @@ def _notices(groups: Sequence[Group], waiting: Sequence[Path]) -> list[str]:
     said = [f"{path} has no finished step yet and is not in this report." for path in waiting]
     for group in groups:
         for run in group.unfinished:
-            told = f"{run.last_step + 1} of {group.last_step + 1} steps: it is in the curves, not in the table of results"
+            told = (
+                f"{run.last_step + 1} of {group.last_step + 1} steps: it is in the curves, not "
+                "in the table of results"
+            )
             said.append(f"Seed {run.seed} of {group.label} has {told}.")
         going = [str(run.seed) for run in group.runs if not run.finished]
         if going:
-            said.append(f"{group.label} is not finished (seed {', '.join(going)}): what is called its last step is the last so far.")
+            said.append(
+                f"{group.label} is not finished (seed {', '.join(going)}): what is called "
+                "its last step is the last so far."
+            )
         orders = sections.shared_class_table(group.runs)[1]
-        others = [str(run.seed) for run in group.runs if run.classes is not None and run.seed not in orders]
+        others = [
+            str(run.seed)
+            for run in group.runs
+            if run.classes is not None and run.seed not in orders
+        ]
         if others:
-            said.append(f"In {group.label} the classes arrive in another order in seed {', '.join(others)}: each has a map of its own.")
+            said.append(
+                f"In {group.label} the classes arrive in another order in seed "
+                f"{', '.join(others)}: each has a map of its own."
+            )
     return said
 
 
 def as_html(report: Report) -> str:
-    """One page with everything in it. A figure stands there twice, for wide and for narrow screens; the style sheet shows one."""
+    """One page with everything in it. A figure stands there twice, for wide and for narrow screens;
+    the style sheet shows one.
+    """
 
     def plots(block: Plot) -> dict[str, str]:
         alt = escape(block.alt)
         looks = {"wide": WIDE, "narrow": NARROW}
-        return {form: as_svg(draw(block.panels, look, block.height), f"{block.name}-{form}", alt) for form, look in looks.items()}
+        return {
+            form: as_svg(draw(block.panels, look, block.height), f"{block.name}-{form}", alt)
+            for form, look in looks.items()
+        }
 
     environment = _environment(autoescape=True)
     style = (TEMPLATES / "report.css").read_text() + style_rules()
@@ -104,7 +135,11 @@ def as_html(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    text = _environment(autoescape=False).get_template("report.md.j2").render(report=report, figures=FIGURES)
+    text = (
+        _environment(autoescape=False)
+        .get_template("report.md.j2")
+        .render(report=report, figures=FIGURES)
+    )
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", text)).strip() + "\n"
 
 
@@ -120,7 +155,11 @@ def as_pngs(report: Report) -> dict[str, bytes]:
 
 
 def _flat(blocks: Iterable[Any]) -> list[Any]:
-    return [inner for block in blocks for inner in (_flat(block.blocks) if isinstance(block, Fold) else [block])]
+    return [
+        inner
+        for block in blocks
+        for inner in (_flat(block.blocks) if isinstance(block, Fold) else [block])
+    ]
 
 
 def _environment(*, autoescape: bool) -> jinja2.Environment:

@@ -1,4 +1,6 @@
-"""The paper's figures from run folders: accuracy per step, FH against accuracy, convergence. As PNG and SVG."""
+"""The paper's figures from run folders: accuracy per step, FH against accuracy, convergence. As PNG
+and SVG.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
@@ -20,7 +22,9 @@ from avalanche_hfc.tasks.table import TableRun, row_name
 
 
 class Line(NamedTuple):
-    """The runs of a recipe that fills cells of a table. `place` is that of its row, which has one colour in all panels."""
+    """The runs of a recipe that fills cells of a table. `place` is that of its row, which has one
+    colour in all panels.
+    """
 
     label: str
     place: int
@@ -31,7 +35,13 @@ class Line(NamedTuple):
     @property
     def protocol(self) -> str:
         data, memory = self.recipe.data, self.recipe.memory
-        kept = f"M = {memory.mem_size}" if memory.mem_size else f"{memory.per_class} per class" if memory.per_class else "no memory"
+        kept = (
+            f"M = {memory.mem_size}"
+            if memory.mem_size
+            else f"{memory.per_class} per class"
+            if memory.per_class
+            else "no memory"
+        )
         return f"{data.dataset}, B = {data.base_fraction:.0%}, T = {data.num_steps}, {kept}"
 
 
@@ -50,41 +60,60 @@ def lines_of(cells: Iterable[TableCell], runs: Iterable[TableRun]) -> list[Line]
 
 
 def accuracy_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figure:
-    """Accuracy on the classes seen after each step, a panel per protocol; at scale paper the printed steps beside, where there are any."""
+    """Accuracy on the classes seen after each step, a panel per protocol; at scale paper the
+    printed steps beside, where there are any.
+    """
     panels = []
     for protocol, own in _by_protocol(lines):
         curves = []
         for line in own:
-            curves.append(Curve(line.label, _over_seeds(line.runs, "classes", "accuracy", 100), line.place))
+            curves.append(
+                Curve(line.label, _over_seeds(line.runs, "classes", "accuracy", 100), line.place)
+            )
             curves += _printed_steps(line, paper)
         panels.append(Panel(f"Accuracy, %: {protocol}", curves, "classes seen", limits=(0, 100)))
     return draw(panels, FOR_PRINT)
 
 
 def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figure:
-    """FH × 1000, the mean over steps, against average accuracy; bars are ± one standard deviation over seeds."""
+    """FH × 1000, the mean over steps, against average accuracy; bars are ± one standard deviation
+    over seeds.
+    """
     curves, bars = [], []
     for line in lines:
-        numbers = pd.DataFrame([summarise(run) for run in line.runs])[["fh", "average"]] * [1000, 100]
+        numbers = pd.DataFrame([summarise(run) for run in line.runs])[["fh", "average"]] * [
+            1000,
+            100,
+        ]
         (fh, average), spread = numbers.mean(), numbers.std()
         curves.append(_point(line.label, fh, average, line.place))
         bars.append((fh, average, *spread.fillna(0), line.place))
         printed = _printed(line, paper, "fh")
         if {"fh", "average"} <= printed.keys():
-            curves.append(_point("the paper's", printed["fh"], printed["average"], line.place, paper=True))
+            curves.append(
+                _point("the paper's", printed["fh"], printed["average"], line.place, paper=True)
+            )
     heights = [float(curve.points["mean"].iloc[0]) for curve in curves]
     limits = (max(min(heights) - 5, 0), min(max(heights) + 5, 100))
-    figure = draw([Panel("Average accuracy, %", curves, "FH × 1000", limits=limits)], FOR_PRINT, height=420)
+    figure = draw(
+        [Panel("Average accuracy, %", curves, "FH × 1000", limits=limits)], FOR_PRINT, height=420
+    )
     for fh, average, wide, high, place in bars:
         colour = PRINT.series[place % len(PRINT.series)]
-        figure.axes[0].errorbar(fh, average, yerr=high, xerr=wide, color=colour, linewidth=1, zorder=1)
+        figure.axes[0].errorbar(
+            fh, average, yerr=high, xerr=wide, color=colour, linewidth=1, zorder=1
+        )
     return figure
 
 
 def convergence_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figure:
-    """Over the epochs of all steps: the accuracy where train.csv has it, else the loss. The paper prints no number of this figure."""
+    """Over the epochs of all steps: the accuracy where train.csv has it, else the loss. The paper
+    prints no number of this figure.
+    """
     trained = [run.train for line in lines for run in line.runs if run.train is not None]
-    column = "accuracy" if any(train["accuracy"].notna().any() for train in trained) else "loss_total"
+    column = (
+        "accuracy" if any(train["accuracy"].notna().any() for train in trained) else "loss_total"
+    )
     heading, scale = ("Accuracy, %", 100) if column == "accuracy" else ("Loss", 1)
     panels = []
     for protocol, own in _by_protocol(lines):
@@ -94,12 +123,16 @@ def convergence_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None)
             starts.add(tuple(points.index[points["step"].diff() > 0] - 0.5))
             curves.append(Curve(line.label, points[["mean", "std"]] * scale, line.place))
         same = starts.pop() if len(starts) == 1 else ()
-        panels.append(Panel(f"{heading}: {protocol}", curves, "epoch, counted through all steps", starts=same))
+        panels.append(
+            Panel(f"{heading}: {protocol}", curves, "epoch, counted through all steps", starts=same)
+        )
     return draw(panels, FOR_PRINT)
 
 
 class PaperFigure(NamedTuple):
-    """`table` has the cells, of which `has` keeps some; `rows` are those drawn unless the user names others."""
+    """`table` has the cells, of which `has` keeps some; `rows` are those drawn unless the user
+    names others.
+    """
 
     table: str
     has: Callable[[PaperCell], bool]
@@ -108,9 +141,19 @@ class PaperFigure(NamedTuple):
 
 
 FIGURES = {
-    "accuracy": PaperFigure("cifar100", lambda cell: cell.base_fraction == 0 and cell.num_steps != 50, (), accuracy_figure),
+    "accuracy": PaperFigure(
+        "cifar100",
+        lambda cell: cell.base_fraction == 0 and cell.num_steps != 50,
+        (),
+        accuracy_figure,
+    ),
     "fh": PaperFigure("fh", lambda cell: True, (), fh_figure),
-    "convergence": PaperFigure("imagenet100", lambda cell: cell.base_fraction == 0 and cell.num_steps <= 10, ("hfc",), convergence_figure),
+    "convergence": PaperFigure(
+        "imagenet100",
+        lambda cell: cell.base_fraction == 0 and cell.num_steps <= 10,
+        ("hfc",),
+        convergence_figure,
+    ),
 }
 
 
@@ -147,7 +190,9 @@ def _point(label: str, x: float, y: float, place: int, *, paper: bool = False) -
 
 
 def _printed(line: Line, paper: pd.DataFrame | None, tables: str) -> dict[str, float]:
-    """column -> the paper's number for this cell, from tables whose name begins so; none at other scales, whose data are others."""
+    """column -> the paper's number for this cell, from tables whose name begins so; none at other
+    scales, whose data are others.
+    """
     if paper is None or line.recipe.scale != "paper":
         return {}
     own = paper[paper["table"].str.startswith(tables)]
@@ -159,5 +204,20 @@ def _printed(line: Line, paper: pd.DataFrame | None, tables: str) -> dict[str, f
 def _printed_steps(line: Line, paper: pd.DataFrame | None) -> list[Curve]:
     printed = _printed(line, paper, "steps-")
     classes = list(line.runs[0].steps["classes"])
-    points = {classes[step]: printed[f"step {step + 1}"] for step in range(len(classes)) if f"step {step + 1}" in printed}
-    return [Curve("the paper's", pd.DataFrame({"mean": points, "std": float("nan")}), line.place, paper=True)] if points else []
+    points = {
+        classes[step]: printed[f"step {step + 1}"]
+        for step in range(len(classes))
+        if f"step {step + 1}" in printed
+    }
+    return (
+        [
+            Curve(
+                "the paper's",
+                pd.DataFrame({"mean": points, "std": float("nan")}),
+                line.place,
+                paper=True,
+            )
+        ]
+        if points
+        else []
+    )

@@ -1,4 +1,6 @@
-"""The numbers of a table from the folders of its runs, beside those of the paper, and in its units: percent, FH × 1000."""
+"""The numbers of a table from the folders of its runs, beside those of the paper, and in its units:
+percent, FH × 1000.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,12 +39,18 @@ Row = dict[str, Any]
 
 
 def table_of(
-    table: str, scale: str, cells: Sequence[TableCell], runs: Iterable[TableRun], paper: pd.DataFrame | None = None
+    table: str,
+    scale: str,
+    cells: Sequence[TableCell],
+    runs: Iterable[TableRun],
+    paper: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """`compare` of finished runs with the paper's numbers for these cells, with `scale` and `recipe`; without a paper, ours alone.
+    """`compare` of finished runs with the paper's numbers for these cells, with `scale` and
+    `recipe`; without a paper, ours alone.
 
-    Ours are the numbers that the paper prints in this table: averages, steps, FH; the mean over T and the lead of HFC for the seeds that
-    have all that they are made of, the lead seed by seed. `parameters_millions` is the paper's alone.
+    Ours are the numbers that the paper prints in this table: averages, steps, FH; the mean over T
+    and the lead of HFC for the seeds that have all that they are made of, the lead seed by seed.
+    `parameters_millions` is the paper's alone.
     """
     ours = [*measured(table, cells, runs)]
     if not ours:
@@ -51,7 +59,9 @@ def table_of(
         ours += [*means(table, cells, ours)]
     ours += [*improvements(table, ours)]
     columns = ["table", *KEYS, "value", "mark"]
-    printed = pd.DataFrame(columns=columns) if paper is None else printed_of(table, scale, cells, paper)
+    printed = (
+        pd.DataFrame(columns=columns) if paper is None else printed_of(table, scale, cells, paper)
+    )
     both = compare(pd.DataFrame(ours), printed)
     names = {_key(cell._asdict()): name for cell, name in cells}
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
@@ -65,11 +75,19 @@ def measured(table: str, cells: Iterable[TableCell], runs: Iterable[TableRun]) -
     for cell, name in cells:
         for own in by_recipe.get(name, []):
             for column, value in values_of(own, table, joint=cell.row in JOINT).items():
-                yield {"table": table, **cell._asdict(), "column": column, "seed": own.seed, "value": value}
+                yield {
+                    "table": table,
+                    **cell._asdict(),
+                    "column": column,
+                    "seed": own.seed,
+                    "value": value,
+                }
 
 
 def values_of(run: Run, table: str, *, joint: bool) -> dict[str, float]:
-    """The numbers of a run that this table has. Joint training has one step, whose accuracy the paper prints under averages."""
+    """The numbers of a run that this table has. Joint training has one step, whose accuracy the
+    paper prints under averages.
+    """
     numbers = summarise(run)
     average, last = {"average": 100 * numbers["average"]}, {"last": 100 * numbers["last"]}
     if joint:
@@ -78,7 +96,9 @@ def values_of(run: Run, table: str, *, joint: bool) -> dict[str, float]:
         return {"fh": 1000 * numbers["fh"], **average}
     if table.startswith("steps-"):
         accuracies = zip(run.steps["step"], run.steps["accuracy"], strict=True)
-        return {f"step {step + 1}": 100 * float(accuracy) for step, accuracy in accuracies} | average
+        return {
+            f"step {step + 1}": 100 * float(accuracy) for step, accuracy in accuracies
+        } | average
     return {**average, **last} if table in FURTHER_TABLES else average
 
 
@@ -105,7 +125,12 @@ def improvements(table: str, ours: Sequence[Row]) -> Iterator[Row]:
     held = {_place(row, row["row"], row["losses"]): row for row in ours if row["column"] == column}
     for row in held.values():
         if row["losses"] == "host" and row["row"] not in ("hfc", *JOINT):
-            leader = held.get(_place(row, *(("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc"))))
+            leader = held.get(
+                _place(
+                    row,
+                    *(("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc")),
+                )
+            )
             if leader is not None:
                 yield {**row, "column": "improvement", "value": leader["value"] - row["value"]}
 
@@ -114,13 +139,19 @@ def _place(row: Mapping[str, Any], name: str, losses: str) -> tuple:
     return (name, losses, row["backbone"], *(row[key] for key in PROTOCOL), row["seed"])
 
 
-def printed_of(table: str, scale: str, cells: Iterable[TableCell], paper: pd.DataFrame) -> pd.DataFrame:
-    """The paper's rows for these cells; what a line has for no single T is left out where a scale has only one of several."""
+def printed_of(
+    table: str, scale: str, cells: Iterable[TableCell], paper: pd.DataFrame
+) -> pd.DataFrame:
+    """The paper's rows for these cells; what a line has for no single T is left out where a scale
+    has only one of several.
+    """
     own = paper[paper["table"] == table]
     wanted = {_key(cell._asdict()) for cell, _ in cells}
     lines = {key[:4] for key in wanted}
     keys = [_key(row) for _, row in own.iterrows()]
-    kept = [key in wanted or (scale != "demo" and pd.isna(key[5]) and key[:4] in lines) for key in keys]
+    kept = [
+        key in wanted or (scale != "demo" and pd.isna(key[5]) and key[:4] in lines) for key in keys
+    ]
     return own[pd.Series(kept, index=own.index, dtype=bool)]
 
 
@@ -132,16 +163,24 @@ def _key(row: Mapping[str, Any] | pd.Series) -> tuple:
 def read_paper(path: Path) -> pd.DataFrame:
     """The paper's numbers. A file with other columns is refused."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. The paper's numbers are in experiments/paper.csv of the repository.")
+        raise FileNotFoundError(
+            f"{path}: no such file. The paper's numbers are in experiments/paper.csv of the "
+            "repository."
+        )
     rows = pd.read_csv(path)
     missing = [column for column in ("table", *KEYS, "value", "mark") if column not in rows]
     if missing:
-        raise ValueError(f"{path} has no column {', '.join(missing)}: not the paper's numbers. They are in experiments/paper.csv.")
+        raise ValueError(
+            f"{path} has no column {', '.join(missing)}: not the paper's numbers. They are "
+            "in experiments/paper.csv."
+        )
     return rows
 
 
 def paper_of(path: Path | None = None) -> pd.DataFrame | None:
-    """The numbers of this file; without one, of experiments/paper.csv beside the package, which only its repository has."""
+    """The numbers of this file; without one, of experiments/paper.csv beside the package, which
+    only its repository has.
+    """
     if path is None and not BESIDE.is_file():
         return None
     return read_paper(path or BESIDE)
@@ -151,10 +190,15 @@ def title_of(table: str, scale: str, overrides: Mapping[str, Any], *, paper: boo
     """What the table is, and what a reader must know before comparing."""
     parts = [TITLES[table]]
     if scale != "paper":
-        parts.append(f"Scale {scale} ({SCALES[scale]}): each recipe stands for a cell of the paper, whose numbers are of other data and "
-                     "networks; the gap is no measure of a reproduction")  # fmt: skip
+        parts.append(
+            f"Scale {scale} ({SCALES[scale]}): each recipe stands for a cell of the paper, whose "
+            "numbers are of other data and "
+            "networks; the gap is no measure of a reproduction"
+        )
     if overrides:
-        parts.append("Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items()))
+        parts.append(
+            "Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items())
+        )
     if not paper and table not in FURTHER_TABLES:
         parts.append("The paper's numbers are not at hand")
     return ". ".join(parts)

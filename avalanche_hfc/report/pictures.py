@@ -1,4 +1,6 @@
-"""Exemplars as pictures. A position is looked up in the benchmark's training stream; what is shown is what the model sees in evaluation."""
+"""Exemplars as pictures. A position is looked up in the benchmark's training stream; what is shown
+is what the model sees in evaluation.
+"""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -11,12 +13,18 @@ from PIL import Image
 
 from avalanche_hfc.store.read import Run
 
-Look = Callable[[int], Any]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
-PicturesOfRun = Callable[[Run], Look | None]  # positions follow the order of the classes, which may differ from run to run
+Look = Callable[
+    [int], Any
+]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
+PicturesOfRun = Callable[
+    [Run], Look | None
+]  # positions follow the order of the classes, which may differ from run to run
 
 
 def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
-    """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch and Avalanche."""
+    """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch
+    and Avalanche.
+    """
 
     def find(run: Run) -> Look:
         from avalanche_hfc.engine.data import build_benchmark
@@ -28,13 +36,18 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
 
 
 def pictures_of(benchmark: Any) -> Look:
-    """Position -> image, of a benchmark: the experience's offset in training order plus the index in its data set."""
+    """Position -> image, of a benchmark: the experience's offset in training order plus the index
+    in its data set.
+    """
     parts = [experience.dataset for experience in benchmark.train_stream]
     ends = np.cumsum([len(part) for part in parts])
 
     def look(position: int) -> Any:
         if not 0 <= position < ends[-1]:
-            raise ValueError(f"Position {position} is not in the benchmark: it has {ends[-1]} training images. Is it of another recipe?")
+            raise ValueError(
+                f"Position {position} is not in the benchmark: it has {ends[-1]} training "
+                "images. Is it of another recipe?"
+            )
         step = int(np.searchsorted(ends, position, side="right"))
         part = parts[step]
         shown = part.eval() if hasattr(part, "eval") else part
@@ -44,12 +57,16 @@ def pictures_of(benchmark: Any) -> Look:
 
 
 def as_address(picture: Any, side: int = 72) -> str:
-    """A PNG inside an address, at most `side` pixels wide and high; small images are enlarged without smoothing."""
+    """A PNG inside an address, at most `side` pixels wide and high; small images are enlarged
+    without smoothing.
+    """
     image = picture if isinstance(picture, Image.Image) else _image(np.asarray(picture))
     image = image.convert("RGB")
     factor = side / max(image.size)
     size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-    image = image.resize(size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.BICUBIC)
+    image = image.resize(
+        size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.BICUBIC
+    )
     file = BytesIO()
     image.save(file, format="PNG", optimize=True)
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"

@@ -11,18 +11,35 @@ from avalanche_hfc.store.read import Group, shared_name
 DEFINITIONS = {
     "average": ("average %", "mean over all steps of the accuracy on the classes seen by then"),
     "last": ("last %", "accuracy on all classes after the last step"),
-    "last_nme": ("last by nearest mean %", "the same, where an image gets the class whose mean feature is nearest"),
-    "forgetting": ("forgetting, points", "best earlier accuracy of a class − its last, mean over the classes of earlier steps"),
-    "fh": ("FH × 1000", "variance of 1 − p(true class) among the images of one step's classes, mean over the steps; low is even"),
+    "last_nme": (
+        "last by nearest mean %",
+        "the same, where an image gets the class whose mean feature is nearest",
+    ),
+    "forgetting": (
+        "forgetting, points",
+        "best earlier accuracy of a class − its last, mean over the classes of earlier steps",
+    ),
+    "fh": (
+        "FH × 1000",
+        "variance of 1 − p(true class) among the images of one step's classes, mean over the "
+        "steps; low is even",
+    ),
     "seconds": ("training", "time of all steps of a run, evaluation apart"),
 }
 SCALES = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
 
 
 def paper_keys(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The keys of the paper's numbers for a recipe (without `column`); None for a recipe that is none of the paper's cells."""
-    data, model, memory, method = (recipe.get(part) for part in ("data", "model", "memory", "method"))
-    if not all(isinstance(part, Mapping) for part in (data, model, memory, method)) or recipe.get("scale") != "paper":
+    """The keys of the paper's numbers for a recipe (without `column`); None for a recipe that is
+    none of the paper's cells.
+    """
+    data, model, memory, method = (
+        recipe.get(part) for part in ("data", "model", "memory", "method")
+    )
+    if (
+        not all(isinstance(part, Mapping) for part in (data, model, memory, method))
+        or recipe.get("scale") != "paper"
+    ):
         return None
     row, losses = method.get("name"), method.get("losses", "host")  # type: ignore[union-attr]
     if row == "baseline":
@@ -48,12 +65,23 @@ def title(groups: Sequence[Group]) -> tuple[str, str]:
     classes = sorted({int(group.runs[0].steps["classes"].max()) for group in groups})
     steps = sorted({group.last_step + 1 for group in groups})
     seeds = sorted({len(group.runs) for group in groups})
-    counts = [_counted(classes, "class", "classes"), _counted(steps, "step", "steps"), _counted([len(groups)], "recipe", "recipes")]
-    below = f"{', '.join(counts[:2])}; {counts[2]}, {_counted(seeds, 'seed', 'seeds')}{' each' if len(groups) > 1 else ''}."
+    counts = [
+        _counted(classes, "class", "classes"),
+        _counted(steps, "step", "steps"),
+        _counted([len(groups)], "recipe", "recipes"),
+    ]
+    below = (
+        f"{', '.join(counts[:2])}; {counts[2]}, "
+        f"{_counted(seeds, 'seed', 'seeds')}{' each' if len(groups) > 1 else ''}."
+    )
     start, end = shared_name([str(group.recipe["name"]) for group in groups])
     if start or end:
         below += f" Recipes: {start}*{end}."
-    return f"What was learned and what was forgotten: {', '.join(sorted(names - {''})) or groups[0].label}", below
+    return (
+        "What was learned and what was forgotten: "
+        f"{', '.join(sorted(names - {''})) or groups[0].label}",
+        below,
+    )
 
 
 def _part(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -92,13 +120,21 @@ def verdicts(acting: Mapping[str, Mapping[str, Any]], num_steps: int) -> list[st
     if "spread" in acting:
         spread = acting["spread"]["mean"]
         does = "GFC acts" if spread >= 0.01 else "GFC does next to nothing"
-        said.append(f"{does}: from the second step on its weights have a standard deviation of {spread:.2f} around their mean of 1.")
+        said.append(
+            f"{does}: from the second step on its weights have a standard deviation of "
+            f"{spread:.2f} around their mean of 1."
+        )
     if "alone" in acting:
         alone = acting["alone"]["mean"]
         advice = " Larger batches would let it act on more." if alone > 0.25 else ""
-        said.append(f"{alone:.0%} of the samples are alone in their step within a batch, where GFC leaves them at weight 1.{advice}")
+        said.append(
+            f"{alone:.0%} of the samples are alone in their step within a batch, where GFC "
+            f"leaves them at weight 1.{advice}"
+        )
     if "relation" in acting:
         relation = acting["relation"]["mean"]
         does = "GRD acts" if relation > 0 else "GRD does nothing"
-        said.append(f"{does}: the relation loss is {relation:.3g} on average from the second step on.")
+        said.append(
+            f"{does}: the relation loss is {relation:.3g} on average from the second step on."
+        )
     return said

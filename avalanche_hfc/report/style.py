@@ -1,12 +1,22 @@
-"""Colours and sizes of the figures: once for print, once as names that the page's style sheet resolves, in light and dark."""
+"""Colours and sizes of the figures: once for print, once as names that the page's style sheet
+resolves, in light and dark.
+"""
 
 from dataclasses import dataclass
 
-SERIES = ("#0072b2", "#d55e00", "#00805c", "#b3538c", "#8a6d00", "#3b8fc4", "#5c636b")  # after Okabe and Ito: told apart by all readers
+SERIES = (
+    "#0072b2",
+    "#d55e00",
+    "#00805c",
+    "#b3538c",
+    "#8a6d00",
+    "#3b8fc4",
+    "#5c636b",
+)  # after Okabe and Ito: told apart by all readers
 SERIES_DARK = ("#62b0ea", "#f5925a", "#3fc79c", "#e59cc8", "#d9b843", "#9fd3f7", "#b4bcc6")
 HEAT = (
-    "#fbf7bf", "#eff9bd", "#e1f3b2", "#cdebb4", "#b0e0b6", "#8fd3b9", "#71c8bd", "#52bbc2", "#3aaec3", "#2498c1", "#1f80b8", "#2166ac",
-    "#2351a2", "#253c97", "#243089", "#222b80",
+    "#fbf7bf", "#eff9bd", "#e1f3b2", "#cdebb4", "#b0e0b6", "#8fd3b9", "#71c8bd", "#52bbc2",
+    "#3aaec3", "#2498c1", "#1f80b8", "#2166ac", "#2351a2", "#253c97", "#243089", "#222b80",
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -32,7 +42,13 @@ class Look:
 
 
 PRINT = Palette("#1d2329", "#5a646e", "#dfe3e7", "#ffffff", SERIES)
-NAMES = Palette("#010203", "#010204", "#010205", "#010206", tuple(f"#0a0b{index:02x}" for index in range(len(SERIES))))
+NAMES = Palette(
+    "#010203",
+    "#010204",
+    "#010205",
+    "#010206",
+    tuple(f"#0a0b{index:02x}" for index in range(len(SERIES))),
+)
 VARIABLES = {
     NAMES.ink: "var(--ink)",
     NAMES.muted: "var(--muted)",
@@ -54,7 +70,10 @@ def style_rules() -> str:
     """The colours of series and heat map as CSS."""
     light = "".join(f"--s{index}:{colour};" for index, colour in enumerate(SERIES))
     dark = "".join(f"--s{index}:{colour};" for index, colour in enumerate(SERIES_DARK))
-    heat = "".join(f".h{index}{{background:{colour};color:{_ink_on(colour)}}}" for index, colour in enumerate(HEAT))
+    heat = "".join(
+        f".h{index}{{background:{colour};color:{_ink_on(colour)}}}"
+        for index, colour in enumerate(HEAT)
+    )
     swatches = "".join(f".c{index}{{--own:var(--s{index})}}" for index in range(len(SERIES)))
     return f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{heat}{swatches}"
 

@@ -1,7 +1,8 @@
-"""A run's checkpoints: `last` and `previous`, a folder each with state.pt (tensors and plain data) and note.json.
+"""A run's checkpoints: `last` and `previous`, a folder each with state.pt (tensors and plain data)
+and note.json.
 
-Written aside as `new`, then renamed. At every instant a whole one is there, if there ever was: `last`, or else `previous`. All three may
-exist for a moment, so that is what the disk must hold.
+Written aside as `new`, then renamed. At every instant a whole one is there, if there ever was:
+`last`, or else `previous`. All three may exist for a moment, so that is what the disk must hold.
 """
 
 import hashlib
@@ -40,7 +41,12 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], note: Mapping[str, A
     try:
         with DurableFile(new / "state.pt") as file:
             file.fill(lambda: torch.save(state, cast(IO[bytes], file)))
-        content = {**note, "format": FORMAT, "bytes": file.num_bytes, "sha256": file.sha256.hexdigest()}
+        content = {
+            **note,
+            "format": FORMAT,
+            "bytes": file.num_bytes,
+            "sha256": file.sha256.hexdigest(),
+        }
         with DurableFile(new / "note.json") as text:
             text.write(json.dumps(content, indent=2).encode() + b"\n")
         sync_folder(new)
@@ -60,9 +66,11 @@ def rotate(folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, check: Callable[[Mapping[str, Any]], None]) -> Checkpoint | None:
-    """The last checkpoint that is whole; None if there is none. `check(note)` may refuse one with Damaged.
+    """The last checkpoint that is whole; None if there is none. `check(note)` may refuse one with
+    Damaged.
 
-    One that is damaged is left out with a warning and removed, so that it never takes the place of a whole one.
+    One that is damaged is left out with a warning and removed, so that it never takes the place of
+    a whole one.
     """
     for name in ("last", "previous"):
         if not (folder / name).is_dir():
@@ -73,7 +81,9 @@ def load_checkpoint(folder: Path, check: Callable[[Mapping[str, Any]], None]) ->
             return Checkpoint(read_state(folder / name / "state.pt", note), note)
         except Damaged as error:
             another = name == "last" and (folder / "previous").is_dir()
-            rest = "The one before is used." if another else "The run starts again from the beginning."
+            rest = (
+                "The one before is used." if another else "The run starts again from the beginning."
+            )
             message = f"The checkpoint {folder / name} cannot be used: {error}. {rest}"
             log.warning(message)
             warnings.warn(message, stacklevel=3)
@@ -110,7 +120,9 @@ def read_state(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class DurableFile:
-    """A new file that is on the disk when the `with` block is over; `sha256` and `num_bytes` are of what was written."""
+    """A new file that is on the disk when the `with` block is over; `sha256` and `num_bytes` are of
+    what was written.
+    """
 
     def __init__(self, path: Path):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)

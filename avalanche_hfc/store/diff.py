@@ -1,4 +1,6 @@
-"""Where two runs part: the settings that differ, and the first epoch or step whose numbers do. No torch."""
+"""Where two runs part: the settings that differ, and the first epoch or step whose numbers do. No
+torch.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -10,7 +12,9 @@ from avalanche_hfc.store.run_folder import TIMES, RunFolder, settings
 
 
 class Parting(NamedTuple):
-    """The first rows of a file that differ: where they stand, and the columns with both values. An absent row has None."""
+    """The first rows of a file that differ: where they stand, and the columns with both values. An
+    absent row has None.
+    """
 
     file: str
     place: str
@@ -18,7 +22,9 @@ class Parting(NamedTuple):
 
 
 class RunDiff(NamedTuple):
-    """`changed` settings as (name, first, second); `partings` in the order in which a run writes them; `rows` compared alike before."""
+    """`changed` settings as (name, first, second); `partings` in the order in which a run writes
+    them; `rows` compared alike before.
+    """
 
     changed: tuple[tuple[str, str, str], ...]
     partings: tuple[Parting, ...]
@@ -29,7 +35,12 @@ class RunDiff(NamedTuple):
         return not self.partings
 
 
-FILES = {"train": ("step", "phase", "epoch"), "steps": ("step",), "classes": ("step", "class"), "confusion": ("step", "class", "predicted")}
+FILES = {
+    "train": ("step", "phase", "epoch"),
+    "steps": ("step",),
+    "classes": ("step", "class"),
+    "confusion": ("step", "class", "predicted"),
+}
 
 
 def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
@@ -39,9 +50,17 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     for folder, note in zip(folders, notes, strict=True):
         if note is None:
             raise FileNotFoundError(f"{folder.path} is no run folder: it has no recipe.json.")
-    one, other = ({**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]} for n in notes if n is not None)
+    one, other = (
+        {**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]}
+        for n in notes
+        if n is not None
+    )
     names = [*one, *(name for name in other if name not in one)]
-    changed = tuple((name, str(one.get(name)), str(other.get(name))) for name in names if one.get(name) != other.get(name))
+    changed = tuple(
+        (name, str(one.get(name)), str(other.get(name)))
+        for name in names
+        if one.get(name) != other.get(name)
+    )
     partings, num_alike = [], 0
     for file, keys in FILES.items():
         alike, parting = first_parting(file, keys, *(folder.csv(file) for folder in folders))
@@ -50,7 +69,9 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     return RunDiff(changed, tuple(partings), num_alike)
 
 
-def first_parting(file: str, keys: tuple[str, ...], first: Path, second: Path) -> tuple[int, Parting | None]:
+def first_parting(
+    file: str, keys: tuple[str, ...], first: Path, second: Path
+) -> tuple[int, Parting | None]:
     """How many rows agree from the start, and the first that does not."""
     for number, (one, other) in enumerate(zip_longest(rows_of(first), rows_of(second))):
         known = one or other
@@ -58,9 +79,15 @@ def first_parting(file: str, keys: tuple[str, ...], first: Path, second: Path) -
         if one is None or other is None:
             run = "first" if one is None else "second"
             return number, Parting(file, place, ((f"the {run} run has no such row", None, None),))
-        columns = [name for name in dict.fromkeys([*one, *other]) if name not in TIMES and one.get(name) != other.get(name)]
+        columns = [
+            name
+            for name in dict.fromkeys([*one, *other])
+            if name not in TIMES and one.get(name) != other.get(name)
+        ]
         if columns:
-            return number, Parting(file, place, tuple((name, one.get(name), other.get(name)) for name in columns))
+            return number, Parting(
+                file, place, tuple((name, one.get(name), other.get(name)) for name in columns)
+            )
     return sum(1 for _ in rows_of(first)), None
 
 

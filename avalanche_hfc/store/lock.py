@@ -7,10 +7,12 @@ from pathlib import Path
 
 
 class RunLock:
-    """The file `lock`, locked by the kernel while a process owns the folder; it holds the process's id. For a `with` statement.
+    """The file `lock`, locked by the kernel while a process owns the folder; it holds the process's
+    id. For a `with` statement.
 
-    The kernel gives it back when the process ends, however it ends: a file left by a dead process stops nobody, not even where its id is in
-    use again. A second owner, in this process or another, is a ValueError.
+    The kernel gives it back when the process ends, however it ends: a file left by a dead process
+    stops nobody, not even where its id is in use again. A second owner, in this process or another,
+    is a ValueError.
     """
 
     def __init__(self, path: Path):
@@ -26,7 +28,10 @@ class RunLock:
             except BlockingIOError:
                 owner = os.read(file, 32).decode(errors="replace").strip() or "unknown"
                 os.close(file)
-                raise ValueError(f"{self.path.parent} is in use: process {owner} is running it. Wait for its end, or end it.") from None
+                raise ValueError(
+                    f"{self.path.parent} is in use: process {owner} is running it. Wait for "
+                    "its end, or end it."
+                ) from None
             except BaseException:
                 os.close(file)
                 raise
@@ -58,7 +63,9 @@ class RunLock:
 
 
 def drop_all() -> None:
-    """In a child made by fork: a loader process that outlives its killed parent must not hold the parent's folder."""
+    """In a child made by fork: a loader process that outlives its killed parent must not hold the
+    parent's folder.
+    """
     for lock in list(HELD):
         lock.drop()
 

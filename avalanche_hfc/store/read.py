@@ -22,7 +22,9 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder. A file that is not there, or has no row yet, is None; `steps` always is there."""
+    """One run folder. A file that is not there, or has no row yet, is None; `steps` always is
+    there.
+    """
 
     path: Path
     recipe: Mapping[str, Any]
@@ -59,7 +61,9 @@ class Group:
 
 
 def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
-    """The runs of these folders, and the folders of runs that have no finished step yet. A folder of run folders stands for all in it."""
+    """The runs of these folders, and the folders of runs that have no finished step yet. A folder
+    of run folders stands for all in it.
+    """
     runs, waiting = [], []
     for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
         run = _read(path)
@@ -68,7 +72,10 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
         else:
             runs.append(run)
     if not runs:
-        raise ValueError(f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to report yet.")
+        raise ValueError(
+            f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to "
+            "report yet."
+        )
     return runs, waiting
 
 
@@ -81,32 +88,55 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
         seeds: dict[int, Run] = {}
         for run in own:
             if run.seed in seeds:
-                raise ValueError(f"{seeds[run.seed].path} and {run.path} are the same recipe and seed {run.seed}. Leave one out.")
+                raise ValueError(
+                    f"{seeds[run.seed].path} and {run.path} are the same recipe and seed "
+                    f"{run.seed}. Leave one out."
+                )
             seeds[run.seed] = run
     labels = _labels([own[0].recipe for own in found.values()])
-    return [_group(label, sorted(own, key=lambda run: run.seed)) for label, own in zip(labels, found.values(), strict=True)]
+    return [
+        _group(label, sorted(own, key=lambda run: run.seed))
+        for label, own in zip(labels, found.values(), strict=True)
+    ]
 
 
 def _group(label: str, runs: list[Run]) -> Group:
     last = max(run.last_step for run in runs)
-    return Group(label, [run for run in runs if run.last_step == last], [run for run in runs if run.last_step < last])
+    return Group(
+        label,
+        [run for run in runs if run.last_step == last],
+        [run for run in runs if run.last_step < last],
+    )
 
 
 def _labels(recipes: list[Mapping[str, Any]]) -> list[str]:
-    """The recipes' names without what all of them share; where one stands twice, with the values that differ."""
+    """The recipes' names without what all of them share; where one stands twice, with the values
+    that differ.
+    """
     shared = shared_name([str(recipe["name"]) for recipe in recipes])
     labels = []
     for recipe in recipes:
         own, name = settings(recipe), str(recipe["name"])
         twins = [settings(other) for other in recipes if other["name"] == recipe["name"]]
-        differing = [leaf for leaf in own if any(other.get(leaf) != own[leaf] for other in twins) and not leaf.startswith("overrides")]
+        differing = [
+            leaf
+            for leaf in own
+            if any(other.get(leaf) != own[leaf] for other in twins)
+            and not leaf.startswith("overrides")
+        ]
         short = name[len(shared[0]) : len(name) - len(shared[1])]
-        labels.append(f"{short} ({', '.join(f'{leaf} {own[leaf]}' for leaf in differing)})" if differing else short)
+        labels.append(
+            f"{short} ({', '.join(f'{leaf} {own[leaf]}' for leaf in differing)})"
+            if differing
+            else short
+        )
     return labels
 
 
 def shared_name(names: Sequence[str]) -> tuple[str, str]:
-    """How all of the names begin, in whole words with their hyphen, and end, from the @; two empty texts for less than two names."""
+    """How all of the names begin, in whole words with their hyphen, and end, from the @; two empty
+    texts for less than two names.
+    """
     if len(set(names)) < 2:
         return "", ""
     ends = {name[name.rfind("@") :] if "@" in name else "" for name in names}
@@ -123,9 +153,18 @@ def _run_folders(folder: Path) -> list[Path]:
         raise FileNotFoundError(f"{folder}: no such folder.")
     if (folder / "recipe.json").is_file():
         return [folder]
-    inside = sorted((note.parent for depth in ("*", "*/*", "*/*/*") for note in folder.glob(f"{depth}/recipe.json")), key=_by_seed)
+    inside = sorted(
+        (
+            note.parent
+            for depth in ("*", "*/*", "*/*/*")
+            for note in folder.glob(f"{depth}/recipe.json")
+        ),
+        key=_by_seed,
+    )
     if not inside:
-        raise ValueError(f"{folder} is no run folder: it has no recipe.json, and no folder in it has one.")
+        raise ValueError(
+            f"{folder} is no run folder: it has no recipe.json, and no folder in it has one."
+        )
     return inside
 
 
@@ -141,20 +180,28 @@ def _read(path: Path) -> Run | None:
         held = json.loads(note.read_text())
         recipe, versions = dict(held["recipe"]), dict(held.get("versions", {}))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no run folder: {note.name} does not hold a recipe ({type(error).__name__}: {error}).") from error
+        raise ValueError(
+            f"{path} is no run folder: {note.name} does not hold a recipe "
+            f"({type(error).__name__}: {error})."
+        ) from error
     files = {name: _rows(path / f"{name}.csv", columns) for name, columns in NEEDED.items()}
     steps = files.pop("steps")
     if steps is None:
         return None
     if "method" in steps:
-        raise ValueError(f"{path} holds the rows of several runs, not one run: its steps.csv has a column method.")
+        raise ValueError(
+            f"{path} holds the rows of several runs, not one run: its steps.csv has a column "
+            "method."
+        )
     told: dict[str, Any] = {
         "path": path,
         "recipe": {"name": path.parent.name, **recipe},
         "versions": versions,
         "machine": str(held.get("machine", "")),
     }
-    return Run(steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files))
+    return Run(
+        steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files)
+    )
 
 
 def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:

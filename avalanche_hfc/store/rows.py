@@ -7,14 +7,38 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-RUN_COLUMNS = ("method", "seed", "step", "classes", "images", "accuracy", "average", "forgetting", "fh", "seconds")  # a row per step
+RUN_COLUMNS = (
+    "method",
+    "seed",
+    "step",
+    "classes",
+    "images",
+    "accuracy",
+    "average",
+    "forgetting",
+    "fh",
+    "seconds",
+)  # a row per step
 METHOD_COLUMNS = (
-    "method", "losses", "seed", "step", "classes", "images", "accuracy", "accuracy_nme", "average", "forgetting", "fh", "seconds",
-)  # fmt: skip
+    "method",
+    "losses",
+    "seed",
+    "step",
+    "classes",
+    "images",
+    "accuracy",
+    "accuracy_nme",
+    "average",
+    "forgetting",
+    "fh",
+    "seconds",
+)
 
 
 class RowFile:
-    """Rows of fixed columns; what is appended is on the disk before the next is. A row cut short by a kill is dropped when reopened."""
+    """Rows of fixed columns; what is appended is on the disk before the next is. A row cut short by
+    a kill is dropped when reopened.
+    """
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
@@ -23,7 +47,10 @@ class RowFile:
         if whole != text:
             replace_file(path, whole)
         if next(csv.reader(io.StringIO(whole)), None) != list(columns):
-            raise ValueError(f"{path} has other columns than {', '.join(columns)}. Move it away or choose another folder.")
+            raise ValueError(
+                f"{path} has other columns than {', '.join(columns)}. Move it away or choose "
+                "another folder."
+            )
 
     def rows(self) -> list[dict[str, str]]:
         with self.path.open(newline="") as file:

@@ -1,4 +1,6 @@
-"""The folder of one run, `runs/<recipe>/<seed>/`: what is in it and whose it is. No torch: a mistake is told before anything is loaded."""
+"""The folder of one run, `runs/<recipe>/<seed>/`: what is in it and whose it is. No torch: a
+mistake is told before anything is loaded.
+"""
 
 import csv
 import io
@@ -17,17 +19,38 @@ from avalanche_hfc.store.rows import RowFile, replace_file
 
 COLUMNS = {
     "steps": (
-        "step", "classes", "images", "accuracy", "accuracy_nme", "average", "forgetting", "fh",
-        "seconds", "images_per_second", "peak_memory",
+        "step",
+        "classes",
+        "images",
+        "accuracy",
+        "accuracy_nme",
+        "average",
+        "forgetting",
+        "fh",
+        "seconds",
+        "images_per_second",
+        "peak_memory",
     ),
-    "classes": ("step", "class", "name", "brought_in", "correct", "correct_nme", "total", "gradient_sum", "gradient_square_sum"),
+    "classes": (
+        "step",
+        "class",
+        "name",
+        "brought_in",
+        "correct",
+        "correct_nme",
+        "total",
+        "gradient_sum",
+        "gradient_square_sum",
+    ),
     "confusion": ("step", "class", "predicted", "count"),
     "exemplars": ("step", "class", "rank", "position"),
-}  # fmt: skip
+}
 TRAIN_START = ("step", "phase", "epoch", "lr")
 TRAIN_END = ("weight_spread", "alone_fraction", "accuracy", "images_per_second", "digest")
 LOSS = "loss_"  # before the name of a loss term in train.csv
-TIMES = frozenset(("seconds", "images_per_second", "peak_memory"))  # the columns in which two equal runs may differ
+TIMES = frozenset(
+    ("seconds", "images_per_second", "peak_memory")
+)  # the columns in which two equal runs may differ
 NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
@@ -35,12 +58,14 @@ OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkp
 class RunFolder:
     """What a run leaves on the disk; DESIGN names the files. Reading it changes nothing.
 
-    steps.csv: `accuracy` is that of the strategy's own classifier on the `images` test images of all classes seen; `seconds` is training
-    alone, `images_per_second` training images; `peak_memory` in bytes, of the device, or of the process on a CPU.
-    train.csv: a row per epoch of every phase; `loss_<term>` is the epoch's mean of a loss term, `loss_total` of what was minimised;
-    `weight_spread` is the standard deviation of GFC's weights over the samples of the epoch, `alone_fraction` the share of the samples
-    that had no other of their step in the batch, whose weight is 1; `digest` is that of the weights trained, after the epoch.
-    An empty field: there is no such value.
+    steps.csv: `accuracy` is that of the strategy's own classifier on the `images` test images of
+    all classes seen; `seconds` is training alone, `images_per_second` training images;
+    `peak_memory` in bytes, of the device, or of the process on a CPU. train.csv: a row per epoch of
+    every phase; `loss_<term>` is the epoch's mean of a loss term, `loss_total` of what was
+    minimised; `weight_spread` is the standard deviation of GFC's weights over the samples of the
+    epoch, `alone_fraction` the share of the samples that had no other of their step in the batch,
+    whose weight is 1; `digest` is that of the weights trained, after the epoch. An empty field:
+    there is no such value.
     """
 
     def __init__(self, path: Path | str):
@@ -60,7 +85,9 @@ class RunFolder:
         return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
 
     def note(self) -> dict[str, Any] | None:
-        """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None where there is none."""
+        """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
+        where there is none.
+        """
         path = self.path / "recipe.json"
         try:
             content = json.loads(path.read_text())
@@ -68,8 +95,13 @@ class RunFolder:
             return None
         except ValueError:
             content = None
-        if not isinstance(content, dict) or not {"recipe", "seed", "versions", "machine"} <= content.keys():
-            raise ValueError(f"{path} is not the recipe of a run. Move it away, or choose another folder.")
+        if (
+            not isinstance(content, dict)
+            or not {"recipe", "seed", "versions", "machine"} <= content.keys()
+        ):
+            raise ValueError(
+                f"{path} is not the recipe of a run. Move it away, or choose another folder."
+            )
         return content
 
     @property
@@ -82,15 +114,25 @@ class RunFolder:
         if held is None:
             strangers = [name for name in OURS if (self.path / name).exists()]
             if strangers:
-                raise ValueError(f"{self.path} has {', '.join(strangers)} but no recipe.json to say of what. Choose another folder.")
+                raise ValueError(
+                    f"{self.path} has {', '.join(strangers)} but no recipe.json to say of "
+                    "what. Choose another folder."
+                )
             return
-        changed = changes(settings(held["recipe"]) | {"seed": held["seed"]}, settings(recipe) | {"seed": seed})
+        changed = changes(
+            settings(held["recipe"]) | {"seed": held["seed"]}, settings(recipe) | {"seed": seed}
+        )
         if changed:
-            raise ValueError(f"{self.path} was made by another recipe ({changed}). Choose another folder, or pass the old values.")
+            raise ValueError(
+                f"{self.path} was made by another recipe ({changed}). Choose another folder, "
+                "or pass the old values."
+            )
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Inside, this process owns the folder, which is made if need be. Folders made here that stay empty are removed again."""
+        """Inside, this process owns the folder, which is made if need be. Folders made here that
+        stay empty are removed again.
+        """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         try:
@@ -102,18 +144,34 @@ class RunFolder:
                     folder.rmdir()
 
     def begin(self, recipe: Mapping[str, Any], seed: int, machine: str) -> list[str]:
-        """Write recipe.json, before anything else. In a run that goes on: the differences of versions and machine, in words."""
+        """Write recipe.json, before anything else. In a run that goes on: the differences of
+        versions and machine, in words.
+        """
         held = self.note()
-        now: dict[str, Any] = {"recipe": dict(recipe), "seed": seed, "versions": versions(), "machine": machine}
+        now: dict[str, Any] = {
+            "recipe": dict(recipe),
+            "seed": seed,
+            "versions": versions(),
+            "machine": machine,
+        }
         if held is None:
             replace_file(self.path / "recipe.json", as_json(now))
             return []
-        before, after = ({**content["versions"], "machine": content["machine"]} for content in (held, now))
-        return [f"{name} was {before.get(name)}, is {after[name]}" for name in after if before.get(name) != after[name]]
+        before, after = (
+            {**content["versions"], "machine": content["machine"]} for content in (held, now)
+        )
+        return [
+            f"{name} was {before.get(name)}, is {after[name]}"
+            for name in after
+            if before.get(name) != after[name]
+        ]
 
     def finish(self) -> None:
         """Mark the run as finished, in recipe.json."""
-        content = {**(self.note() or {}), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+        content = {
+            **(self.note() or {}),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         replace_file(self.path / "recipe.json", as_json(content))
 
 
@@ -121,12 +179,16 @@ class RunRows:
     """The five CSV files of a run, open for rows."""
 
     def __init__(self, folder: RunFolder):
-        self.files: dict[str, RowFile] = {name: RowFile(folder.csv(name), columns) for name, columns in COLUMNS.items()}
+        self.files: dict[str, RowFile] = {
+            name: RowFile(folder.csv(name), columns) for name, columns in COLUMNS.items()
+        }
         self.files["train"] = TrainFile(folder.csv("train"))
         self.counts = {name: len(file.rows()) for name, file in self.files.items()}
 
     def add(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows that belong together, in one write. What has no value is None or nan, and an empty field in the file."""
+        """Rows that belong together, in one write. What has no value is None or nan, and an empty
+        field in the file.
+        """
         filled = [{column: blank(value) for column, value in row.items()} for row in rows]
         self.files[name].extend(filled)
         self.counts[name] += len(filled)
@@ -147,7 +209,9 @@ class RunRows:
 
 
 class TrainFile(RowFile):
-    """train.csv: a column for each loss term met so far, in the order they were met. A new one makes the file wider, by a rename."""
+    """train.csv: a column for each loss term met so far, in the order they were met. A new one
+    makes the file wider, by a rename.
+    """
 
     def __init__(self, path: Path):
         header = next(csv.reader(path.read_text().splitlines()[:1]), []) if path.exists() else []
@@ -155,7 +219,11 @@ class TrainFile(RowFile):
 
     @staticmethod
     def _columns(names: Iterable[str]) -> tuple[str, ...]:
-        return (*TRAIN_START, *dict.fromkeys(name for name in names if name.startswith(LOSS)), *TRAIN_END)
+        return (
+            *TRAIN_START,
+            *dict.fromkeys(name for name in names if name.startswith(LOSS)),
+            *TRAIN_END,
+        )
 
     def extend(self, rows: Iterable[Mapping[str, Any]]) -> None:
         rows = list(rows)
@@ -168,14 +236,20 @@ class TrainFile(RowFile):
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Also drops the columns of terms that none of these rows has."""
         rows = list(rows)
-        self.columns = self._columns(name for name in self.columns if any(row[name] != "" for row in rows))
+        self.columns = self._columns(
+            name for name in self.columns if any(row[name] != "" for row in rows)
+        )
         super().replace(rows)
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """The settings that differ, with both values; empty where none does."""
     names = [*now, *(name for name in before if name not in now)]
-    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names if before.get(name) != now.get(name))
+    return "; ".join(
+        f"{name} {before.get(name)}, now {now.get(name)}"
+        for name in names
+        if before.get(name) != now.get(name)
+    )
 
 
 def as_json(content: dict[str, Any]) -> str:
@@ -188,7 +262,9 @@ def blank(value: Any) -> Any:
 
 
 def settings(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is no setting."""
+    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
+    no setting.
+    """
     found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(recipe)).items():
         path = f"{prefix}{name}"
@@ -198,5 +274,7 @@ def settings(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {name: version(name) for name in ("torch", "torchvision", "avalanche-lib", "timm", "numpy")}
+    found = {
+        name: version(name) for name in ("torch", "torchvision", "avalanche-lib", "timm", "numpy")
+    }
     return found | {"avalanche_hfc": __version__, "python": platform.python_version()}

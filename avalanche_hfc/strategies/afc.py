@@ -1,4 +1,6 @@
-"""AFC (Kang et al., CVPR 2022): distillation of maps weighted by how much the loss depends on each channel."""
+"""AFC (Kang et al., CVPR 2022): distillation of maps weighted by how much the loss depends on each
+channel.
+"""
 
 from typing import Any, ClassVar
 
@@ -15,10 +17,12 @@ from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class AFC(ProxyMethod):
-    """L = mean NCA + λ s DISC, s = √(K/K_t); DISC weighs each channel by its importance I of the step before. `importance_weight` is λ.
+    """L = mean NCA + λ s DISC, s = √(K/K_t); DISC weighs each channel by its importance I of the
+    step before. `importance_weight` is λ.
 
-    λ = 4 is that of CIFAR-100; ImageNet: 10. At the end of each step one pass over the new data and the exemplars, in eval mode and under
-    the training transform, gives I: the squares of the NCA's gradients with respect to the maps. L_RD is added. The rest as in ProxyMethod.
+    λ = 4 is that of CIFAR-100; ImageNet: 10. At the end of each step one pass over the new data and
+    the exemplars, in eval mode and under the training transform, gives I: the squares of the NCA's
+    gradients with respect to the maps. L_RD is added. The rest as in ProxyMethod.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("importance_weight",)
@@ -31,9 +35,13 @@ class AFC(ProxyMethod):
         self.importance: list[Tensor] = []
         super().__init__(**kwargs)
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         assert self.mb_features is not None
-        distance = importance_distillation(self.mb_features.stages, self.teacher_features()[0].stages, self.importance)
+        distance = importance_distillation(
+            self.mb_features.stages, self.teacher_features()[0].stages, self.importance
+        )
         return {"importance": self.importance_weight * self.step_factor(steps) * distance}
 
     def end_step(self, **kwargs: Any) -> None:
@@ -42,11 +50,15 @@ class AFC(ProxyMethod):
 
     def find_importance(self, asked: dict[str, Any]) -> list[Tensor]:
         """I of each stage: one pass over the step's data and the exemplars of older classes."""
-        data = concat_datasets([self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)])
+        data = concat_datasets(
+            [self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)]
+        )
         sums: list[Tensor] | None = None
         with evaluation_mode(self.model), torch.enable_grad():
             for x, targets, *_ in self.loader_of(data, self.eval_mb_size, asked):
-                sums = add_importance(self._stage_gradients(x.to(self.device), targets.to(self.device)), sums)
+                sums = add_importance(
+                    self._stage_gradients(x.to(self.device), targets.to(self.device)), sums
+                )
         assert sums is not None
         return normalised_importance(sums)
 

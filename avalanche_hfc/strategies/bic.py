@@ -1,4 +1,6 @@
-"""BiC (Wu et al., CVPR 2019): distillation balanced by the share of old classes, then two numbers against the bias to new classes."""
+"""BiC (Wu et al., CVPR 2019): distillation balanced by the share of old classes, then two numbers
+against the bias to new classes.
+"""
 
 import warnings
 from typing import Any, ClassVar
@@ -24,12 +26,14 @@ FALLS = (0.3, 0.6, 0.8, 0.9)  # of the rounds, each to a tenth: 60, 120, 160, 18
 
 
 class BiC(BalancedReplay):
-    """L = ρ mean KD_2(z̃°, z; O) + (1-ρ) mean CE(z, y; S), z̃° corrected by the pair of the step before.
+    """L = ρ mean KD_2(z̃°, z; O) + (1-ρ) mean CE(z, y; S), z̃° corrected by the pair of the step
+    before.
 
-    Then, on images held out and with all weights frozen: min over (α, β) of mean CE(ẑ, y; S) + 0.1 β²/2, ẑ = α z + β in the new columns,
-    by `bias_rounds` rounds of gradient descent on the logits, which are computed once. Predictions use ẑ. A tenth of the memory is the
-    hold-out. Herding takes features as they are, not of unit length. The model's head becomes a CorrectedHead, whose new rows start at
-    U(±√(3/D)) with bias 0, as in ports of BiC.
+    Then, on images held out and with all weights frozen: min over (α, β) of mean CE(ẑ, y; S) + 0.1
+    β²/2, ẑ = α z + β in the new columns, by `bias_rounds` rounds of gradient descent on the logits,
+    which are computed once. Predictions use ẑ. A tenth of the memory is the hold-out. Herding takes
+    features as they are, not of unit length. The model's head becomes a CorrectedHead, whose new
+    rows start at U(±√(3/D)) with bias 0, as in ports of BiC.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("bias_rounds", "bias_lr")
@@ -37,7 +41,15 @@ class BiC(BalancedReplay):
     head_start = "uniform"
     rule = "raw"
 
-    def __init__(self, *, model: Module, optimizer: Optimizer, bias_rounds: int = 200, bias_lr: float | int = 0.1, **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        bias_rounds: int = 200,
+        bias_lr: float | int = 0.1,
+        **kwargs: Any,
+    ):
         check_model("BiC", model, "embed", "classify")
         checked_count("BiC", "bias_rounds", bias_rounds)
         if not bias_lr > 0:
@@ -50,7 +62,9 @@ class BiC(BalancedReplay):
     def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
         return HoldOutReplayPlugin(**budget)
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
 
     def end_step(self, **kwargs: Any) -> None:
@@ -58,10 +72,18 @@ class BiC(BalancedReplay):
             old, new = self.memory.held_out_data(self)
             if old and new:
                 logits, targets = self.held_out_logits(concat_datasets([*old, *new]), kwargs)
-                fit_bias(self.model.head.bias, logits, targets, StepTable.of(self).on(logits), rounds=self.bias_rounds, lr=self.bias_lr)
+                fit_bias(
+                    self.model.head.bias,
+                    logits,
+                    targets,
+                    StepTable.of(self).on(logits),
+                    rounds=self.bias_rounds,
+                    lr=self.bias_lr,
+                )
             else:
                 warnings.warn(
-                    "BiC: the memory is too small to hold out images of old and new classes. The bias is not corrected in this step.",
+                    "BiC: the memory is too small to hold out images of old and new classes. "
+                    "The bias is not corrected in this step.",
                     stacklevel=2,
                 )
         super().end_step(**kwargs)
@@ -73,18 +95,31 @@ class BiC(BalancedReplay):
         loader = self.loader_of(data.eval(), self.eval_mb_size, asked, generator=generator)
         head = self.model.head
         with evaluation_mode(self.model):
-            pairs = [(head.linear(self.model.embed(x.to(self.device))), targets.to(self.device)) for x, targets, *_ in loader]
+            pairs = [
+                (head.linear(self.model.embed(x.to(self.device))), targets.to(self.device))
+                for x, targets, *_ in loader
+            ]
         logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
         return logits.float(), targets
 
 
 def fit_bias(
-    layer: BiasLayer, logits: Float[Tensor, "n C"], targets: Int[Tensor, "n"], steps: Int[Tensor, "C"], *, rounds: int, lr: float
+    layer: BiasLayer,
+    logits: Float[Tensor, "n C"],
+    targets: Int[Tensor, "n"],
+    steps: Int[Tensor, "C"],
+    *,
+    rounds: int,
+    lr: float,
 ) -> None:
-    """min over (α, β) of mean CE(ẑ, y; S) + 0.1 β²/2: SGD with momentum 0.9 over all samples at once, the rate falls four times."""
+    """min over (α, β) of mean CE(ẑ, y; S) + 0.1 β²/2: SGD with momentum 0.9 over all samples at
+    once, the rate falls four times.
+    """
     layer.requires_grad_()
     optimizer = torch.optim.SGD([layer.alpha, layer.beta], lr=lr, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(fall * rounds) for fall in FALLS], gamma=0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(
+        optimizer, [round(fall * rounds) for fall in FALLS], gamma=0.1
+    )
     for _ in range(rounds):
         optimizer.zero_grad()
         corrected_objective(layer(logits), targets, steps, layer.beta).backward()

@@ -1,4 +1,6 @@
-"""DyTox (Douillard et al., CVPR 2022): a token and a head per step behind one attention block, a divergence head, balanced tuning."""
+"""DyTox (Douillard et al., CVPR 2022): a token and a head per step behind one attention block, a
+divergence head, balanced tuning.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,17 +32,26 @@ ROUND = 256  # to what the original sampler cuts an epoch: the batches of two pr
 
 
 class DyTox(BalancedTuning, BalancedReplay):
-    """L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + 0.1 mean BCE(divergence head).
+    """L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + 0.1 mean BCE(divergence
+    head).
 
-    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at `tune_lr`; None: a tenth of the rate that
-    they have in the optimizer. `divergence_weight` is 0.1; `relation` the form of L_RD. Needs a DyToxModel.
+    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at
+    `tune_lr`; None: a tenth of the rate that they have in the optimizer. `divergence_weight` is
+    0.1; `relation` the form of L_RD. Needs a DyToxModel.
 
-    Repeated augmentation: in an epoch, of the main phase and of tuning, an image comes `repeats` times in a row, each time with random
-    draws of its own. The epoch keeps its length, rounded down to a multiple of 256 (data below 256 are not cut): it meets one image in
-    `repeats`. With 1 every image comes once.
+    Repeated augmentation: in an epoch, of the main phase and of tuning, an image comes `repeats`
+    times in a row, each time with random draws of its own. The epoch keeps its length, rounded down
+    to a multiple of 256 (data below 256 are not cut): it meets one image in `repeats`. With 1 every
+    image comes once.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("divergence_weight", "tune_epochs", "tune_lr", "relation_form", "repeats")
+    settings: ClassVar[tuple[str, ...]] = (
+        "divergence_weight",
+        "tune_epochs",
+        "tune_lr",
+        "relation_form",
+        "repeats",
+    )
     distils = True
     rule = "icarl-code"
     tune_fraction = 0.1
@@ -75,25 +86,37 @@ class DyTox(BalancedTuning, BalancedReplay):
 
     # Data
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
+    def make_train_dataloader(
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+    ) -> None:
         if self.repeats == 1:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
             return
         flat = self._flat(kwargs)
         data = self.adapted_dataset if flat is None else flat
         drop_last = self.drops_last(len(data), drop_last)
-        self.dataloader = self.loader_of(data, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last)
+        self.dataloader = self.loader_of(
+            data, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last
+        )
 
     def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
-        return super().drops_last(num_images if self.repeats == 1 else epoch_length(num_images), asked)
+        return super().drops_last(
+            num_images if self.repeats == 1 else epoch_length(num_images), asked
+        )
 
-    def loader_of(self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any) -> DataLoader:
-        """A loader to train from, one that is told whether to shuffle, gives every image it meets `repeats` times in a row."""
+    def loader_of(
+        self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any
+    ) -> DataLoader:
+        """A loader to train from, one that is told whether to shuffle, gives every image it meets
+        `repeats` times in a row.
+        """
         if self.repeats > 1 and "shuffle" in options:
             flat = data if isinstance(data, PositionDataset) else flatten(data)
             if flat is not None:
                 data, flat.copies = flat, self.repeats
-            repeated = RepeatedPositions(len(data), self.repeats, shuffle=options.pop("shuffle"), told_apart=flat is not None)
+            repeated = RepeatedPositions(
+                len(data), self.repeats, shuffle=options.pop("shuffle"), told_apart=flat is not None
+            )
             options["sampler"] = repeated
         return super().loader_of(data, batch_size, asked, **options)
 
@@ -106,26 +129,43 @@ class DyTox(BalancedTuning, BalancedReplay):
         self._divergence = self.model.divergence(embedding)
         return self.model.classify(embedding)
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return binary_cross_entropy(logits, targets, steps)
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return sigmoid_gradient(logits, targets)
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         return {"distillation": divergence_per_column(logits, self.teacher_logits(), steps)}
 
     def relation(
-        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+        self,
+        logits: Float[Tensor, "b C"],
+        targets: Int[Tensor, "b"],
+        steps: Int[Tensor, "C"],
+        weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
         if self.relation_form == "softmax":
             return super().relation(logits, targets, steps, weights)
-        return sigmoid_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
+        return sigmoid_relation_distillation(
+            logits, targets, self.teacher_logits(), steps, weights=weights
+        )
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         assert self._divergence is not None
         divergence, self._divergence = self._divergence, None
-        return {"divergence": self.divergence_weight * divergence_binary_cross_entropy(divergence, targets, steps).mean()}
+        return {
+            "divergence": self.divergence_weight
+            * divergence_binary_cross_entropy(divergence, targets, steps).mean()
+        }
 
     # Balanced tuning
 
@@ -148,9 +188,11 @@ def epoch_length(num_images: int) -> int:
 
 
 class RepeatedPositions(Sampler[int]):
-    """Positions of an epoch: those of a permutation, each `repeats` times in a row, cut to the number of images rounded down to 256.
+    """Positions of an epoch: those of a permutation, each `repeats` times in a row, cut to the
+    number of images rounded down to 256.
 
-    The c-th copy of position p is p + c·size if the copies are `told_apart`, as in a PositionDataset with `copies`; else p again.
+    The c-th copy of position p is p + c·size if the copies are `told_apart`, as in a
+    PositionDataset with `copies`; else p again.
     """
 
     def __init__(self, size: int, repeats: int, *, shuffle: bool, told_apart: bool):

@@ -1,4 +1,6 @@
-"""FOSTER (Wang et al., ECCV 2022): a second extractor boosts the first, then both are compressed into one."""
+"""FOSTER (Wang et al., ECCV 2022): a second extractor boosts the first, then both are compressed
+into one.
+"""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -22,7 +24,12 @@ from avalanche_hfc.losses import (
 from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies._base.checks import check_numbers, checked_count, checked_fractions, checked_lr
+from avalanche_hfc.strategies._base.checks import (
+    check_numbers,
+    checked_count,
+    checked_fractions,
+    checked_lr,
+)
 from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.heads import check_model, put_head
 from avalanche_hfc.strategies._base.phases import Phase
@@ -30,18 +37,27 @@ from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class FOSTER(ReplayMethod):
-    """Boosting: L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O), z = W[φ°(x); φ(x)] + c, z^a = W^a φ(x) + c^a.
+    """Boosting: L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O), z = W[φ°(x);
+    φ(x)] + c, z^a = W^a φ(x) + c^a.
 
-    φ° is the frozen model of the step before, φ starts as its copy, W as [W°, fresh]; w are weights from class counts, `beta` β₁. Then
-    `compress_epochs` (None: as many as `train_epochs`) epochs on the same data teach one extractor, started from φ°, the weighted
-    softmax of z (`compress_beta` β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which fall along a
-    cosine; `compress_lr` is the first group's, the others keep their ratio to it. That network predicts, and is φ° of the next step. The
-    model's head becomes a BoostedHead. `distillation_weight` is λ, which also multiplies L_RD in its place.
-    `beta` and `compress_beta` are numbers, or sequences with one for each step from the second on; the last one
-    serves all steps that follow, such as those learned later.
+    φ° is the frozen model of the step before, φ starts as its copy, W as [W°, fresh]; w are weights
+    from class counts, `beta` β₁. Then `compress_epochs` (None: as many as `train_epochs`) epochs on
+    the same data teach one extractor, started from φ°, the weighted softmax of z (`compress_beta`
+    β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which
+    fall along a cosine; `compress_lr` is the first group's, the others keep their ratio to it. That
+    network predicts, and is φ° of the next step. The model's head becomes a BoostedHead.
+    `distillation_weight` is λ, which also multiplies L_RD in its place. `beta` and `compress_beta`
+    are numbers, or sequences with one for each step from the second on; the last one serves all
+    steps that follow, such as those learned later.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("beta", "compress_beta", "distillation_weight", "compress_epochs", "compress_lr")
+    settings: ClassVar[tuple[str, ...]] = (
+        "beta",
+        "compress_beta",
+        "distillation_weight",
+        "compress_epochs",
+        "compress_lr",
+    )
     distils = True
 
     def __init__(
@@ -60,7 +76,9 @@ class FOSTER(ReplayMethod):
         check_numbers("FOSTER", distillation_weight=distillation_weight)
         self.beta = checked_fractions("FOSTER", "beta", beta)
         self.compress_beta = checked_fractions("FOSTER", "compress_beta", compress_beta)
-        put_head("FOSTER", model, optimizer, BoostedHead, lambda linear: BoostedHead(linear.in_features))
+        put_head(
+            "FOSTER", model, optimizer, BoostedHead, lambda linear: BoostedHead(linear.in_features)
+        )
         super().__init__(model=model, optimizer=optimizer, **kwargs)
         self.distillation_weight = distillation_weight
         compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
@@ -81,7 +99,11 @@ class FOSTER(ReplayMethod):
 
     def _of_step(self, values: float | tuple[float, ...]) -> float:
         """The value of the step being trained; of steps behind the last value, the last."""
-        return values[min(StepTable.of(self).current, len(values)) - 1] if isinstance(values, tuple) else values
+        return (
+            values[min(StepTable.of(self).current, len(values)) - 1]
+            if isinstance(values, tuple)
+            else values
+        )
 
     def _teacher(self) -> Any:
         return FrozenTeacher.of(self).model
@@ -105,30 +127,44 @@ class FOSTER(ReplayMethod):
     def teacher_logits(self) -> Float[Tensor, "b K"]:
         return self._teacher_outputs()[1]
 
-    def class_weights(self, steps: Int[Tensor, "C"], values: float | tuple[float, ...]) -> Float[Tensor, "C"]:
-        """w of this step: from the number of images of a new class and of exemplars of an old one, as they are trained on."""
+    def class_weights(
+        self, steps: Int[Tensor, "C"], values: float | tuple[float, ...]
+    ) -> Float[Tensor, "C"]:
+        """w of this step: from the number of images of a new class and of exemplars of an old one,
+        as they are trained on.
+        """
         beta = self._of_step(values)
         if beta not in self._weights:
-            counts = torch.bincount(torch.as_tensor(list(self.adapted_dataset.targets)), minlength=len(steps))
+            counts = torch.bincount(
+                torch.as_tensor(list(self.adapted_dataset.targets)), minlength=len(steps)
+            )
             self._weights[beta] = class_weights(counts.to(steps.device), steps, beta=beta)
         return self._weights[beta]
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         if not self.num_old:
             return cross_entropy(logits, targets, steps)
         return divided_cross_entropy(logits, targets, steps, self.class_weights(steps, self.beta))
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return divided_gradient(logits, targets, steps, self.class_weights(steps, self.beta))
 
     @property
     def distillation_factor(self) -> float:
         return self.distillation_weight
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         assert self._auxiliary is not None
         auxiliary, self._auxiliary = self._auxiliary, None
         return {"auxiliary": cross_entropy(auxiliary, targets, steps).mean()}
@@ -156,7 +192,9 @@ class FOSTER(ReplayMethod):
 
     @contextmanager
     def compressing(self) -> Iterator[None]:
-        """A student that starts as the model of the step before, with fresh rows for the new classes; the boosted network rests."""
+        """A student that starts as the model of the step before, with fresh rows for the new
+        classes; the boosted network rests.
+        """
         student = copy.deepcopy(self._teacher()).train()
         flags = {name: parameter.requires_grad for name, parameter in self.model.named_parameters()}
         self.model_adaptation(student)
@@ -174,7 +212,11 @@ class FOSTER(ReplayMethod):
             boosted = self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
         logits = self.student(x)
         steps = StepTable.of(self).on(logits)
-        return {"compression": compression(logits, boosted, steps, self.class_weights(steps, self.compress_beta))}
+        return {
+            "compression": compression(
+                logits, boosted, steps, self.class_weights(steps, self.compress_beta)
+            )
+        }
 
     def take_student(self) -> None:
         """The student becomes the model: the caller's object, with its weights."""

@@ -29,7 +29,9 @@ class Losses(NamedTuple):
 
 RECIPES: dict[str, Losses | None] = {
     "default": Losses("balanced", "balanced", normalise=True, average="present"),
-    "paper": Losses(1.0, 1.0, normalise=False, average="seen"),  # Eq. 9, 13 as printed; the paper prints no α
+    "paper": Losses(
+        1.0, 1.0, normalise=False, average="seen"
+    ),  # Eq. 9, 13 as printed; the paper prints no α
     "official": None,  # `official_hfc`: the weights are inside
 }
 
@@ -37,15 +39,17 @@ RECIPES: dict[str, Losses | None] = {
 class HFCStrategy(IncrementalTemplate):
     """HFC (Dong et al., ICCV 2023) as an Avalanche strategy.
 
-    `recipe` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z = K^o/(K^o+K^t), relation targets that sum to 1,
-    mean over the classes present. "paper": α1 = α2 = 1, the equations as printed. "official": the released code's loss takes the place of
-    the criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1) and `relation_weight` (α2) replace
-    the recipe's: a number above 0, or "balanced".
-    `drop_last` None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only: the defects of the released
-    loop, a new optimizer every epoch, and parameters outside the optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, …
-    of a step alone.
+    `recipe` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z =
+    K^o/(K^o+K^t), relation targets that sum to 1, mean over the classes present. "paper": α1 = α2 =
+    1, the equations as printed. "official": the released code's loss takes the place of the
+    criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1)
+    and `relation_weight` (α2) replace the recipe's: a number above 0, or "balanced". `drop_last`
+    None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only:
+    the defects of the released loop, a new optimizer every epoch, and parameters outside the
+    optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, … of a step alone.
     Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
-    `reset_optimizer` as in `IncrementalTemplate`. The other arguments are those of Avalanche's `SupervisedTemplate`.
+    `reset_optimizer` as in `IncrementalTemplate`. The other arguments are those of Avalanche's
+    `SupervisedTemplate`.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
@@ -83,7 +87,11 @@ class HFCStrategy(IncrementalTemplate):
             train_epochs=train_epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            plugins=[*given, HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule), *parts],
+            plugins=[
+                *given,
+                HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule),
+                *parts,
+            ],
             evaluator=evaluator,
             eval_every=eval_every,
             drop_last=recipe == "official" if drop_last is None else drop_last,
@@ -92,33 +100,51 @@ class HFCStrategy(IncrementalTemplate):
         self.recipe, self.optimizer_quirks = recipe, optimizer_quirks
 
 
-def loss_parts(recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None) -> list[BasePlugin]:
+def loss_parts(
+    recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None
+) -> list[BasePlugin]:
     """The two loss plugins of a recipe; none for "official", whose loss is one piece."""
     losses = lookup(RECIPES, recipe, "recipe")
     if losses is None:
         if compensation_weight is not None or relation_weight is not None:
             raise ValueError(
-                "Recipe 'official' has its weights inside: leave out compensation_weight and relation_weight, "
+                "Recipe 'official' has its weights inside: leave out compensation_weight and "
+                "relation_weight, "
                 f"got {compensation_weight!r} and {relation_weight!r}."
             )
         return []
-    compensation = losses.compensation_weight if compensation_weight is None else compensation_weight
+    compensation = (
+        losses.compensation_weight if compensation_weight is None else compensation_weight
+    )
     relation = losses.relation_weight if relation_weight is None else relation_weight
-    return [GFCPlugin(weight=compensation), GRDPlugin(weight=relation, normalise=losses.normalise, average=losses.average)]
+    return [
+        GFCPlugin(weight=compensation),
+        GRDPlugin(weight=relation, normalise=losses.normalise, average=losses.average),
+    ]
 
 
-def quirk_parts(recipe: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]) -> list[BasePlugin]:
+def quirk_parts(
+    recipe: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]
+) -> list[BasePlugin]:
     """The plugin of `optimizer_quirks`, where it is asked for and can act."""
     check_flags("HFCStrategy", optimizer_quirks=asked)
     if not asked:
         return []
     if recipe != "official":
-        raise ValueError(f"HFCStrategy: optimizer_quirks=True acts only with recipe='official', got recipe={recipe!r}.")
+        raise ValueError(
+            "HFCStrategy: optimizer_quirks=True acts only with recipe='official', got "
+            f"recipe={recipe!r}."
+        )
     if any(isinstance(plugin, OptimizerQuirksPlugin) for plugin in plugins):
-        raise ValueError("HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the plugins. Leave one of them out.")
+        raise ValueError(
+            "HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the "
+            "plugins. Leave one of them out."
+        )
     if not further_groups(optimizer):
         raise ValueError(
-            "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter group of the optimizer; this one has a "
-            "single group. `official_parts()` gives such an optimizer; in a recipe, a train.head_lr_factor other than 1 does."
+            "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter "
+            "group of the optimizer; this one has a "
+            "single group. `official_parts()` gives such an optimizer; in a recipe, a "
+            "train.head_lr_factor other than 1 does."
         )
     return [OptimizerQuirksPlugin()]

@@ -1,4 +1,6 @@
-"""iCaRL (Rebuffi et al., CVPR 2017): sigmoid outputs, the teacher's sigmoids as targets of old classes, nearest mean of exemplars."""
+"""iCaRL (Rebuffi et al., CVPR 2017): sigmoid outputs, the teacher's sigmoids as targets of old
+classes, nearest mean of exemplars.
+"""
 
 from typing import Any, ClassVar
 
@@ -19,16 +21,23 @@ from avalanche_hfc.strategies._base.replay import NMEMethod
 
 OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
 DIVISORS = {"seen": "the classes seen", "all": "all classes of the benchmark"}
-FORMS = {"split": "labels for L_FC, teacher for L_RD", "mixed": "the mixed targets stay, L_RD is added"}
+FORMS = {
+    "split": "labels for L_FC, teacher for L_RD",
+    "mixed": "the mixed targets stay, L_RD is added",
+}
 
 
 class ICaRL(NMEMethod):
-    """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an exemplar's label takes no part.
+    """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an
+    exemplar's label takes no part.
 
     - `outputs="softmax"`: CE(z, y; S) + KD_2(z°, z; O) instead, as some libraries have it.
-    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the original network does: every term counts
-      K/K_all of what it counts with "seen". Columns of classes to come, which the original trains to 0, do not exist here.
-    - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ in the place of the teacher's targets,
+    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the
+      original network does: every term counts
+      K/K_all of what it counts with "seen". Columns of classes to come, which the original trains
+      to 0, do not exist here.
+    - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ
+      in the place of the teacher's targets,
       which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
 
     New rows of the head start at N(0, 1/D) with bias 0, as the original's on CIFAR.
@@ -55,7 +64,12 @@ class ICaRL(NMEMethod):
         self.form = form
         super().__init__(inference=inference, **kwargs)
         self._check_effect("divisor", divisor != "seen", outputs == "sigmoid", "outputs='sigmoid'")
-        self._check_effect("form", form != "split", outputs == "sigmoid" and self.relates, "outputs='sigmoid' and losses='grd' or 'hfc'")
+        self._check_effect(
+            "form",
+            form != "split",
+            outputs == "sigmoid" and self.relates,
+            "outputs='sigmoid' and losses='grd' or 'hfc'",
+        )
 
     def _check_effect(self, option: str, asked: bool, acts: bool, where: str) -> None:
         if asked and not acts:
@@ -75,27 +89,41 @@ class ICaRL(NMEMethod):
         """Whether labels and teacher are terms of their own."""
         return self.outputs == "softmax" or (self.relates and self.form == "split")
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         if self.outputs == "softmax":
             return cross_entropy(logits, targets, steps)
         if self.splits and self.divisor == "seen":
             return binary_cross_entropy(logits, targets, steps)
         teacher = None if self.splits or not self.num_old else self.teacher_logits()
-        return mixed_binary_cross_entropy(logits, targets, teacher, steps, divisor=self._denominator())
+        return mixed_binary_cross_entropy(
+            logits, targets, teacher, steps, divisor=self._denominator()
+        )
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         if self.outputs == "softmax":
             return super().own_gradient(logits, targets, steps)
         return sigmoid_gradient(logits, targets)
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         if self.outputs == "sigmoid":
             return {}  # inside the mixed targets
         return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
 
     def relation(
-        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+        self,
+        logits: Float[Tensor, "b C"],
+        targets: Int[Tensor, "b"],
+        steps: Int[Tensor, "C"],
+        weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
         if self.outputs == "softmax":
             return super().relation(logits, targets, steps, weights)
-        return self.seen_share * sigmoid_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
+        return self.seen_share * sigmoid_relation_distillation(
+            logits, targets, self.teacher_logits(), steps, weights=weights
+        )

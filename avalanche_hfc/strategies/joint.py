@@ -1,4 +1,6 @@
-"""Joint training: all data of all steps so far, from the first weights at each step. The upper bound."""
+"""Joint training: all data of all steps so far, from the first weights at each step. The upper
+bound.
+"""
 
 import copy
 import sys
@@ -14,10 +16,12 @@ from avalanche_hfc.strategies._base.state import load_model
 
 
 class JointTraining(Method):
-    """L = mean CE(z, y; S) on the data of steps 1…t. The model starts each step from the weights it was given at construction.
+    """L = mean CE(z, y; S) on the data of steps 1…t. The model starts each step from the weights it
+    was given at construction.
 
-    With `from_scratch=False` it goes on from the step before. From new weights, the optimizer forgets its moments whatever
-    `reset_optimizer` says. Its memory is every image: no `mem_size`, and no losses for an old class.
+    With `from_scratch=False` it goes on from the step before. From new weights, the optimizer
+    forgets its moments whatever `reset_optimizer` says. Its memory is every image: no `mem_size`,
+    and no losses for an old class.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
@@ -25,7 +29,10 @@ class JointTraining(Method):
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
         unusable = sorted({"losses", "gradient"} & kwargs.keys())
         if unusable:
-            raise TypeError(f"JointTraining: unexpected argument {', '.join(unusable)}: with all data at hand no class is old.")
+            raise TypeError(
+                f"JointTraining: unexpected argument {', '.join(unusable)}: with all data at "
+                "hand no class is old."
+            )
         memory = HerdingReplayPlugin(per_class=sys.maxsize, rule="first")
         super().__init__(model=model, memory=memory, **kwargs)
         self.from_scratch = from_scratch
@@ -39,7 +46,10 @@ class JointTraining(Method):
         if self._initial is not None and StepTable.of(self).current > 0:
             model: Any = self.model
             load_model(model, copy.deepcopy(self._initial))
-            avalanche_model_adaptation(model, SimpleNamespace(classes_in_this_experience=sorted(StepTable.of(self).step_of)))
+            avalanche_model_adaptation(
+                model,
+                SimpleNamespace(classes_in_this_experience=sorted(StepTable.of(self).step_of)),
+            )
             model.to(self.device)
             self.make_optimizer()
             self.clear_moments()

@@ -1,4 +1,6 @@
-"""PODNet (Douillard et al., ECCV 2020): pooled distillation of maps and features under a cosine classifier."""
+"""PODNet (Douillard et al., ECCV 2020): pooled distillation of maps and features under a cosine
+classifier.
+"""
 
 from typing import Any, ClassVar
 
@@ -11,24 +13,36 @@ from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class PODNet(ProxyMethod):
-    """L = mean NCA + s (λ_c POD-spatial + λ_f POD-flat), s = √(K/K_t); `spatial_weight` λ_c, `flat_weight` λ_f.
+    """L = mean NCA + s (λ_c POD-spatial + λ_f POD-flat), s = √(K/K_t); `spatial_weight` λ_c,
+    `flat_weight` λ_f.
 
-    The weights are those of CIFAR-100 (3 and 1; λ_c = 5 with inference="nme"); ImageNet: 8 and 10. L_RD is added: there is no distillation
-    of logits to replace. Everything else as in ProxyMethod.
+    The weights are those of CIFAR-100 (3 and 1; λ_c = 5 with inference="nme"); ImageNet: 8 and 10.
+    L_RD is added: there is no distillation of logits to replace. Everything else as in ProxyMethod.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("spatial_weight", "flat_weight")
     distils = True
 
     def __init__(
-        self, *, spatial_weight: float | int | None = None, flat_weight: float | int = 1.0, inference: str = "head", **kwargs: Any
+        self,
+        *,
+        spatial_weight: float | int | None = None,
+        flat_weight: float | int = 1.0,
+        inference: str = "head",
+        **kwargs: Any,
     ):
-        self.spatial_weight = (5.0 if inference == "nme" else 3.0) if spatial_weight is None else spatial_weight
+        self.spatial_weight = (
+            (5.0 if inference == "nme" else 3.0) if spatial_weight is None else spatial_weight
+        )
         self.flat_weight = flat_weight
-        check_numbers(type(self).__name__, spatial_weight=self.spatial_weight, flat_weight=flat_weight)
+        check_numbers(
+            type(self).__name__, spatial_weight=self.spatial_weight, flat_weight=flat_weight
+        )
         super().__init__(inference=inference, **kwargs)
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         assert self.mb_features is not None
         own, teacher = self.mb_features, self.teacher_features()[0]
         factor = self.step_factor(steps)

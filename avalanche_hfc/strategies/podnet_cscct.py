@@ -1,4 +1,6 @@
-"""PODNet with CSCCT (Ashok et al., ECCV 2022): cross-space clustering and controlled transfer beside PODNet's losses."""
+"""PODNet with CSCCT (Ashok et al., ECCV 2022): cross-space clustering and controlled transfer
+beside PODNet's losses.
+"""
 
 from typing import Any, ClassVar
 
@@ -10,11 +12,16 @@ from avalanche_hfc.losses import controlled_transfer, cross_space_clustering
 from avalanche_hfc.strategies._base.checks import check_numbers
 from avalanche_hfc.strategies.podnet import PODNet
 
-REDUCTIONS = {"elements": "the mean over all pairs, as released: tiny", "rows": "the mean over new samples"}
+REDUCTIONS = {
+    "elements": "the mean over all pairs, as released: tiny",
+    "rows": "the mean over new samples",
+}
 
 
 class PODNetCSCCT(PODNet):
-    """L = PODNet's + 3 CSC + 1.5 CT; `clustering_weight`, `transfer_weight`, and `reduction` of CT. On features only, in the main phase."""
+    """L = PODNet's + 3 CSC + 1.5 CT; `clustering_weight`, `transfer_weight`, and `reduction` of CT.
+    On features only, in the main phase.
+    """
 
     settings: ClassVar[tuple[str, ...]] = ("clustering_weight", "transfer_weight", "reduction")
 
@@ -26,14 +33,18 @@ class PODNetCSCCT(PODNet):
         reduction: str = "elements",
         **kwargs: Any,
     ):
-        check_numbers("PODNetCSCCT", clustering_weight=clustering_weight, transfer_weight=transfer_weight)
+        check_numbers(
+            "PODNetCSCCT", clustering_weight=clustering_weight, transfer_weight=transfer_weight
+        )
         lookup(REDUCTIONS, reduction, "reduction")
         self.clustering_weight = clustering_weight
         self.transfer_weight = transfer_weight
         self.reduction: Any = reduction
         super().__init__(**kwargs)
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         terms = super().further_terms(logits, targets, steps)
         assert self.mb_features is not None
         own, teacher = self.mb_features.embedding, self.teacher_features()[0].embedding

@@ -1,8 +1,10 @@
-"""Avalanche's own strategies as comparison rows: as avalanche-lib 0.6.0 ships them, and with the repairs of `avalanche_hfc.compat`.
+"""Avalanche's own strategies as comparison rows: as avalanche-lib 0.6.0 ships them, and with the
+repairs of `avalanche_hfc.compat`.
 
-All take the same keyword arguments, so that `SHIPPED[name](model=…, optimizer=…, …)` builds any of them. Nothing else is changed: their
-evaluation and their memory are Avalanche's own. They need the batches of `nc_benchmark`: (x, y, task label).
-`predictor` is the module that predicts as `strategy.eval` does: BiC corrects the logits behind its model's back.
+All take the same keyword arguments, so that `SHIPPED[name](model=…, optimizer=…, …)` builds any of
+them. Nothing else is changed: their evaluation and their memory are Avalanche's own. They need the
+batches of `nc_benchmark`: (x, y, task label). `predictor` is the module that predicts as
+`strategy.eval` does: BiC corrects the logits behind its model's back.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +14,30 @@ import torch
 from avalanche.core import BasePlugin
 from avalanche.training.plugins import BiCPlugin, EvaluationPlugin
 from avalanche.training.plugins.evaluation import default_evaluator
-from avalanche.training.supervised import DER, ER_ACE, EWC, BiC, Cumulative, ICaRL, JointTraining, LwF, Naive, Replay
+from avalanche.training.supervised import (
+    DER,
+    ER_ACE,
+    EWC,
+    BiC,
+    Cumulative,
+    ICaRL,
+    JointTraining,
+    LwF,
+    Naive,
+    Replay,
+)
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
 from torch.nn import CrossEntropyLoss, Module, Sequential
 from torch.optim import Optimizer
 
-from avalanche_hfc.compat import RepairedBiC, RepairedDER, RepairedER_ACE, RepairedICaRL, RepairedLwF
+from avalanche_hfc.compat import (
+    RepairedBiC,
+    RepairedDER,
+    RepairedER_ACE,
+    RepairedICaRL,
+    RepairedLwF,
+)
 from avalanche_hfc.models import EmbeddingModel
 from avalanche_hfc.plugins.herding import checked_budget
 from avalanche_hfc.plugins.hosts import Host
@@ -27,13 +46,19 @@ Number = float | int
 
 
 class ComparisonRow(SupervisedTemplate):
-    """What the rows share: the common arguments, and `plugins` copied. Comes before the host among a row's bases.
+    """What the rows share: the common arguments, and `plugins` copied. Comes before the host among
+    a row's bases.
 
-    An option that is not the row's is a TypeError; those with a memory, and no others, have `mem_size` in their signature.
+    An option that is not the row's is a TypeError; those with a memory, and no others, have
+    `mem_size` in their signature.
     """
 
-    cannot_run: ClassVar[str | None] = None  # why the row fails on current torch or with a growing head; None: it runs
-    trains_on_stream: ClassVar[bool] = False  # True: `train(stream)` once; False: `train(experience)` for each step
+    cannot_run: ClassVar[str | None] = (
+        None  # why the row fails on current torch or with a growing head; None: it runs
+    )
+    trains_on_stream: ClassVar[bool] = (
+        False  # True: `train(stream)` once; False: `train(experience)` for each step
+    )
 
     def __init__(
         self,
@@ -84,7 +109,9 @@ class ComparisonRow(SupervisedTemplate):
 def check_least(name: str, value: Number, least: Number, *, excluded: bool = False) -> None:
     """Raise unless value ≥ least; with `excluded`, unless it is above."""
     if not (value > least if excluded else value >= least):  # NaN is refused, too
-        raise ValueError(f"{name} must be {'above' if excluded else 'at least'} {least}, got {value!r}.")
+        raise ValueError(
+            f"{name} must be {'above' if excluded else 'at least'} {least}, got {value!r}."
+        )
 
 
 # Without a memory
@@ -99,15 +126,21 @@ class ShippedCumulative(ComparisonRow, Cumulative):
 
 
 class ShippedJointTraining(ComparisonRow, JointTraining):
-    """The upper bound. Call `train(stream)` once, with the whole stream or a part of it; a second call raises `AlreadyTrainedError`."""
+    """The upper bound. Call `train(stream)` once, with the whole stream or a part of it; a second
+    call raises `AlreadyTrainedError`.
+    """
 
     trains_on_stream = True
 
 
 class _LwFRow(ComparisonRow):
-    """LwF (Li and Hoiem, 2017): their weight 1 and temperature 2. `alpha` may be a sequence, one for each step."""
+    """LwF (Li and Hoiem, 2017): their weight 1 and temperature 2. `alpha` may be a sequence, one
+    for each step.
+    """
 
-    def __init__(self, *, alpha: Number | Sequence[Number] = 1.0, temperature: Number = 2.0, **common: Any):
+    def __init__(
+        self, *, alpha: Number | Sequence[Number] = 1.0, temperature: Number = 2.0, **common: Any
+    ):
         for weight in alpha if isinstance(alpha, Sequence) else [alpha]:
             check_least("alpha", weight, 0)
         check_least("temperature", temperature, 0, excluded=True)
@@ -123,16 +156,31 @@ class FixedLwF(_LwFRow, RepairedLwF):
 
 
 class ShippedEWC(ComparisonRow, EWC):
-    """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance. `ewc_lambda` 1 is Avalanche's own baseline's."""
+    """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance.
+    `ewc_lambda` 1 is Avalanche's own baseline's.
+    """
 
     def __init__(
-        self, *, ewc_lambda: Number = 1.0, mode: str = "separate", decay_factor: Number | None = None,
-        keep_importance_data: bool = False, **common: Any,
+        self,
+        *,
+        ewc_lambda: Number = 1.0,
+        mode: str = "separate",
+        decay_factor: Number | None = None,
+        keep_importance_data: bool = False,
+        **common: Any,
     ):
         check_least("ewc_lambda", ewc_lambda, 0)
         if (mode, decay_factor is None) not in {("separate", True), ("online", False)}:
-            raise ValueError(f"Give mode='separate' alone or mode='online' with decay_factor; got {mode!r}, decay_factor={decay_factor!r}.")
-        options = dict(ewc_lambda=ewc_lambda, mode=mode, decay_factor=decay_factor, keep_importance_data=keep_importance_data)
+            raise ValueError(
+                "Give mode='separate' alone or mode='online' with decay_factor; got "
+                f"{mode!r}, decay_factor={decay_factor!r}."
+            )
+        options = dict(
+            ewc_lambda=ewc_lambda,
+            mode=mode,
+            decay_factor=decay_factor,
+            keep_importance_data=keep_importance_data,
+        )
         super().__init__(host_options=options, **common)
 
 
@@ -143,13 +191,17 @@ class ShippedReplay(ComparisonRow, Replay):
     """Replay of a random sample of each step."""
 
     def __init__(self, *, mem_size: int | None = None, **common: Any):
-        super().__init__(host_options={"mem_size": checked_budget(mem_size, None)["total"]}, **common)
+        super().__init__(
+            host_options={"mem_size": checked_budget(mem_size, None)["total"]}, **common
+        )
 
 
 class _ReplayLoopRow(ComparisonRow):
-    """A host that replays nothing, and says nothing, while its memory holds fewer than `batch_size_mem` images.
+    """A host that replays nothing, and says nothing, while its memory holds fewer than
+    `batch_size_mem` images.
 
-    `batch_size_mem=None` is min(train_mb_size, mem_size), which the memory holds after the first step unless that has fewer images.
+    `batch_size_mem=None` is min(train_mb_size, mem_size), which the memory holds after the first
+    step unless that has fewer images.
     """
 
     def __init__(
@@ -165,16 +217,25 @@ class _ReplayLoopRow(ComparisonRow):
         total = checked_budget(mem_size, None)["total"]
         batch = min(train_mb_size, total) if batch_size_mem is None else batch_size_mem
         if not 1 <= batch <= total:
-            raise ValueError(f"batch_size_mem must be in 1…{total} (mem_size), got {batch}: a larger one means no replay at all.")
+            raise ValueError(
+                f"batch_size_mem must be in 1…{total} (mem_size), got {batch}: a larger one "
+                "means no replay at all."
+            )
         self._check_plain(criterion)
         options = {"mem_size": total, "batch_size_mem": batch, **(host_options or {})}
-        super().__init__(train_mb_size=train_mb_size, criterion=criterion, host_options=options, **common)
+        super().__init__(
+            train_mb_size=train_mb_size, criterion=criterion, host_options=options, **common
+        )
 
 
 class _DERRow(_ReplayLoopRow):
-    """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the cross-entropy of exemplars; beta 0 is DER."""
+    """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the
+    cross-entropy of exemplars; beta 0 is DER.
+    """
 
-    def __init__(self, *, mem_size: int | None = None, alpha: Number = 0.1, beta: Number = 0.5, **common: Any):
+    def __init__(
+        self, *, mem_size: int | None = None, alpha: Number = 0.1, beta: Number = 0.5, **common: Any
+    ):
         check_least("alpha", alpha, 0)
         check_least("beta", beta, 0)
         super().__init__(mem_size=mem_size, host_options={"alpha": alpha, "beta": beta}, **common)
@@ -184,8 +245,10 @@ class ShippedDER(_DERRow, DER):
     """DER++ as shipped."""
 
     cannot_run = (
-        "The logits kept with an exemplar have the width of their time: once the head has grown, their squared error raises "
-        "`The size of tensor a … must match the size of tensor b …` (where the first step brings the largest class id, the head has its "
+        "The logits kept with an exemplar have the width of their time: once the head has grown, "
+        "their squared error raises "
+        "`The size of tensor a … must match the size of tensor b …` (where the first step brings "
+        "the largest class id, the head has its "
         "width at once, and the error is that to the -1000 of columns not trained then)."
     )
 
@@ -195,7 +258,9 @@ class FixedDER(_DERRow, RepairedDER):
 
 
 class ShippedER_ACE(_ReplayLoopRow, ER_ACE):
-    """ER-ACE (Caccia et al., 2022) as shipped: its loss is NaN once logits of a batch differ by about 104."""
+    """ER-ACE (Caccia et al., 2022) as shipped: its loss is NaN once logits of a batch differ by
+    about 104.
+    """
 
 
 class FixedER_ACE(_ReplayLoopRow, RepairedER_ACE):
@@ -214,29 +279,46 @@ class EmbeddingOf(Module):
 
 
 class _ICaRLRow(ComparisonRow):
-    """iCaRL (Rebuffi et al., 2017): binary cross-entropy in training, nearest mean of exemplars in evaluation.
+    """iCaRL (Rebuffi et al., 2017): binary cross-entropy in training, nearest mean of exemplars in
+    evaluation.
 
-    The parts are `model.embed` and `model.head`, no copies: an optimizer over `model.parameters()` trains them. `strategy.model` is the
-    host's own module around them; in eval mode it answers with negative distances.
-    The memory holds ceil(mem_size / classes) of each class, which can be more than `mem_size`; `fixed_memory=False`: `mem_size` of each.
+    The parts are `model.embed` and `model.head`, no copies: an optimizer over `model.parameters()`
+    trains them. `strategy.model` is the host's own module around them; in eval mode it answers with
+    negative distances. The memory holds ceil(mem_size / classes) of each class, which can be more
+    than `mem_size`; `fixed_memory=False`: `mem_size` of each.
     """
 
-    def __init__(self, *, mem_size: int | None = None, buffer_transform: Any = None, fixed_memory: bool = True, **common: Any):
-        options = {"memory_size": checked_budget(mem_size, None)["total"], "buffer_transform": buffer_transform}
+    def __init__(
+        self,
+        *,
+        mem_size: int | None = None,
+        buffer_transform: Any = None,
+        fixed_memory: bool = True,
+        **common: Any,
+    ):
+        options = {
+            "memory_size": checked_budget(mem_size, None)["total"],
+            "buffer_transform": buffer_transform,
+        }
         super().__init__(host_options={**options, "fixed_memory": fixed_memory}, **common)
 
     def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
         self._check_plain(criterion)
         if not isinstance(model, EmbeddingModel):
             own, given = type(self).__name__, type(model).__name__
-            raise TypeError(f"{own} needs an EmbeddingModel (TSAViT, ViT, ResNet32, …), whose embed and head it trains; got {given}.")
+            raise TypeError(
+                f"{own} needs an EmbeddingModel (TSAViT, ViT, ResNet32, …), whose embed and "
+                f"head it trains; got {given}."
+            )
         return {"feature_extractor": EmbeddingOf(model), "classifier": model.head}
 
 
 class ShippedICaRL(_ICaRLRow, ICaRL):
-    """iCaRL as shipped: its teacher stays in train mode, and takes over a grown head by `load_state_dict`.
+    """iCaRL as shipped: its teacher stays in train mode, and takes over a grown head by
+    `load_state_dict`.
 
-    `GrowingLinear` allows that. With Avalanche's `IncrementalClassifier` as `model.head` it raises `size mismatch` after the second step.
+    `GrowingLinear` allows that. With Avalanche's `IncrementalClassifier` as `model.head` it raises
+    `size mismatch` after the second step.
     """
 
 
@@ -245,9 +327,11 @@ class FixedICaRL(_ICaRLRow, RepairedICaRL):
 
 
 class _BiCRow(ComparisonRow):
-    """BiC (Wu et al., 2019). Beside `mem_size` exemplars it keeps val_percentage · mem_size images, never trained on, for the correction.
+    """BiC (Wu et al., 2019). Beside `mem_size` exemplars it keeps val_percentage · mem_size images,
+    never trained on, for the correction.
 
-    `T` is the temperature, `lamb` the weight of distillation (-1: share of the old classes), `lr` that of `stage_2_epochs` of correction.
+    `T` is the temperature, `lamb` the weight of distillation (-1: share of the old classes), `lr`
+    that of `stage_2_epochs` of correction.
     """
 
     def __init__(
@@ -263,11 +347,21 @@ class _BiCRow(ComparisonRow):
     ):
         total = checked_budget(mem_size, None)["total"]
         if not (0 < val_percentage < 1 and int(val_percentage * total) >= 1):
-            raise ValueError(f"val_percentage must be in (0, 1), and 1 image or more of mem_size={total}; got {val_percentage!r}.")
+            raise ValueError(
+                f"val_percentage must be in (0, 1), and 1 image or more of mem_size={total}; "
+                f"got {val_percentage!r}."
+            )
         check_least("T", T, 0, excluded=True)
         check_least("stage_2_epochs", stage_2_epochs, 1)
         check_least("lr", lr, 0, excluded=True)
-        options = dict(mem_size=total, val_percentage=val_percentage, T=T, stage_2_epochs=stage_2_epochs, lamb=lamb, lr=lr)
+        options = dict(
+            mem_size=total,
+            val_percentage=val_percentage,
+            T=T,
+            stage_2_epochs=stage_2_epochs,
+            lamb=lamb,
+            lr=lr,
+        )
         super().__init__(host_options=options, **common)
 
     @property
@@ -280,11 +374,13 @@ class ShippedBiC(_BiCRow, BiC):
     """BiC as shipped."""
 
     cannot_run = (
-        "Its correction after the second step gives torch's scheduler an argument that torch has removed: "
+        "Its correction after the second step gives torch's scheduler an argument that torch has "
+        "removed: "
         "`MultiStepLR.__init__() got an unexpected keyword argument 'verbose'`."
     )
 
 
 class FixedBiC(_BiCRow, RepairedBiC):
-    """BiC that runs on current torch, distils over the classes and gives back the experience's data."""
-
+    """BiC that runs on current torch, distils over the classes and gives back the experience's
+    data.
+    """

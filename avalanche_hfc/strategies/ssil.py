@@ -1,4 +1,6 @@
-"""SS-IL (Ahn et al., ICCV 2021): separated softmax, distillation inside each old step, new and replayed images in a fixed ratio."""
+"""SS-IL (Ahn et al., ICCV 2021): separated softmax, distillation inside each old step, new and
+replayed images in a fixed ratio.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -21,17 +23,23 @@ from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies._base.checks import checked_count
 from avalanche_hfc.strategies._base.replay import ReplayMethod
 
-RELATIONS = {"separated": "no softmax crosses the blocks", "joint": "the softmax over all classes seen"}
+RELATIONS = {
+    "separated": "no softmax crosses the blocks",
+    "joint": "the softmax over all classes seen",
+}
 
 
 class SSIL(ReplayMethod):
-    """L = mean CE(z, y; own block) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s} z/T), T = 2; the blocks are old and new columns.
+    """L = mean CE(z, y; own block) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s} z/T), T
+    = 2; the blocks are old and new columns.
 
-    A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that); an epoch is one pass over the new data.
-    The learning rate of step t is that of the optimizer divided by t, unless `lr_by_step` is False. Memory: the first images of a class,
-    exactly `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned (its softmax is 1): a warning.
-    Its authors keep one optimizer, moments and all, and leave out incomplete batches: `reset_optimizer` is False and `drop_last` True here.
-    New rows of the head start as those of nn.Linear, in every step.
+    A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that);
+    an epoch is one pass over the new data. The learning rate of step t is that of the optimizer
+    divided by t, unless `lr_by_step` is False. Memory: the first images of a class, exactly
+    `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned
+    (its softmax is 1): a warning. Its authors keep one optimizer, moments and all, and leave out
+    incomplete batches: `reset_optimizer` is False and `drop_last` True here. New rows of the head
+    start as those of nn.Linear, in every step.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")
@@ -69,25 +77,39 @@ class SSIL(ReplayMethod):
         if len(newest) == 1 and not self._warned:
             self._warned = True
             warnings.warn(
-                f"SSIL: step {table.current} has a single class ({min(newest)}). The softmax over its one column is always 1: "
+                f"SSIL: step {table.current} has a single class ({min(newest)}). The softmax "
+                "over its one column is always 1: "
                 "the class is never learned, nor is that of another such step.",
                 stacklevel=2,
             )
         super().begin_step(**kwargs)
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
+    def make_train_dataloader(
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+    ) -> None:
         num_new = len(self.experience.dataset)
         num_replayed = len(self.adapted_dataset) - num_new
         if not num_replayed:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
             return
         drop_last = self.drops_last(num_new, drop_last)
-        batches = RatioBatches(num_new, num_replayed, self.train_mb_size, self.replay_mb_size, shuffle=shuffle, drop_last=drop_last)
+        batches = RatioBatches(
+            num_new,
+            num_replayed,
+            self.train_mb_size,
+            self.replay_mb_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+        )
         data = self._flat(kwargs)
-        self.dataloader = self.loader_of(self.adapted_dataset if data is None else data, None, kwargs, batch_sampler=batches)
+        self.dataloader = self.loader_of(
+            self.adapted_dataset if data is None else data, None, kwargs, batch_sampler=batches
+        )
 
     def optimizer_step(self) -> None:
-        """One step at the learning rate divided by t: whatever a scheduler has set, and only for the moment."""
+        """One step at the learning rate divided by t: whatever a scheduler has set, and only for
+        the moment.
+        """
         if not self.lr_by_step:
             super().optimizer_step()
             return
@@ -98,27 +120,50 @@ class SSIL(ReplayMethod):
         for group, lr in zip(self.optimizer.param_groups, asked, strict=True):
             group["lr"] = lr
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return separated_cross_entropy(logits, targets, steps)
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return separated_gradient(logits, targets, steps)
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         return {"distillation": separated_distillation(logits, self.teacher_logits(), steps)}
 
     def relation(
-        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+        self,
+        logits: Float[Tensor, "b C"],
+        targets: Int[Tensor, "b"],
+        steps: Int[Tensor, "C"],
+        weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
         if self.relation_form == "joint":
             return super().relation(logits, targets, steps, weights)
-        return separated_relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
+        return separated_relation_distillation(
+            logits, targets, self.teacher_logits(), steps, weights=weights
+        )
 
 
 class RatioBatches(Sampler[list[int]]):
-    """Positions of batches: `new_size` of the first `num_new`, and `replay_size` of the `num_replayed` behind, which come round again."""
+    """Positions of batches: `new_size` of the first `num_new`, and `replay_size` of the
+    `num_replayed` behind, which come round again.
+    """
 
-    def __init__(self, num_new: int, num_replayed: int, new_size: int, replay_size: int, *, shuffle: bool, drop_last: bool):
+    def __init__(
+        self,
+        num_new: int,
+        num_replayed: int,
+        new_size: int,
+        replay_size: int,
+        *,
+        shuffle: bool,
+        drop_last: bool,
+    ):
         self.num_new = num_new
         self.num_replayed = num_replayed
         self.new_size = new_size
@@ -127,7 +172,9 @@ class RatioBatches(Sampler[list[int]]):
         self.drop_last = drop_last
 
     def __len__(self) -> int:
-        return self.num_new // self.new_size if self.drop_last else -(-self.num_new // self.new_size)
+        return (
+            self.num_new // self.new_size if self.drop_last else -(-self.num_new // self.new_size)
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         new = self._order(self.num_new)
@@ -136,7 +183,9 @@ class RatioBatches(Sampler[list[int]]):
             while len(replayed) < self.replay_size:
                 replayed += self._order(self.num_replayed)
             own, replayed = replayed[: self.replay_size], replayed[self.replay_size :]
-            yield new[number * self.new_size : (number + 1) * self.new_size] + [self.num_new + position for position in own]
+            yield new[number * self.new_size : (number + 1) * self.new_size] + [
+                self.num_new + position for position in own
+            ]
 
     def _order(self, size: int) -> list[int]:
         return torch.randperm(size).tolist() if self.shuffle else list(range(size))

@@ -1,4 +1,6 @@
-"""A finished run in use: its recipe, its class names, its strategy with the weights of the last step. Reading it changes nothing."""
+"""A finished run in use: its recipe, its class names, its strategy with the weights of the last
+step. Reading it changes nothing.
+"""
 
 import csv
 from pathlib import Path
@@ -24,10 +26,16 @@ class FinishedRun:
         self.note: dict[str, Any] = note
         self.recipe = Recipe.from_dict(note["recipe"])
         if "finished" not in note:
-            way = "The same `hfc learn`" if "learn" in self.recipe.own else f"`{command(self.recipe)}`"
+            way = (
+                "The same `hfc learn`"
+                if "learn" in self.recipe.own
+                else f"`{command(self.recipe)}`"
+            )
             raise ValueError(f"{path} is not finished. {way} goes on with it.")
         if not (self.folder.checkpoints / "last").is_dir():
-            raise ValueError(f"{path} holds no weights: {self.recipe.method.name} keeps no checkpoints.")
+            raise ValueError(
+                f"{path} holds no weights: {self.recipe.method.name} keeps no checkpoints."
+            )
         with self.folder.csv("classes").open(newline="") as file:
             self.class_names = {int(row["class"]): row["name"] for row in csv.DictReader(file)}
 

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_hfc.benchmarks._folders import read_folder
-from avalanche_hfc.engine.data import Root, build_benchmark, data_root_of, learned_folders, refuse_known_classes
+from avalanche_hfc.engine.data import (
+    Root,
+    build_benchmark,
+    data_root_of,
+    learned_folders,
+    refuse_known_classes,
+)
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import Recipe, override
@@ -35,18 +41,22 @@ def learn(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Path:
-    """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the longer run's folder.
+    """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the
+    longer run's folder.
 
-    The run itself is only read. `out` is the folder of the longer one, by default beside it and named after both. It holds the rows of
-    the steps before as well, and is gone on with by the same call. `data_root` is needed for the exemplars, unless the run has noted it.
-    `epochs` None: as before.
+    The run itself is only read. `out` is the folder of the longer one, by default beside it and
+    named after both. It holds the rows of the steps before as well, and is gone on with by the same
+    call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
+    before.
     """
     finished = FinishedRun(path)
     refuse_known_classes(new, read_folder(new).class_names, list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
     folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
     if folder.resolve() == Path(path).resolve():
-        raise ValueError(f"{folder} is the run itself, which stays as it is. Choose another folder.")
+        raise ValueError(
+            f"{folder} is the run itself, which stays as it is. Choose another folder."
+        )
     seed = finished.note["seed"]
     RunFolder(folder).check(recipe.as_dict(), seed)
     root = data_root_of(recipe, data_root)
@@ -68,7 +78,9 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
     recipe = finished.recipe
     if epochs is not None and epochs != recipe.train.epochs:
         given = {"train.epochs": str(epochs)}
-        if dict(recipe.method.options).get("compress_epochs", 0) is None:  # else it would follow the epochs: another method than trained
+        if (
+            dict(recipe.method.options).get("compress_epochs", 0) is None
+        ):  # else it would follow the epochs: another method than trained
             given["method.compress_epochs"] = str(recipe.train.epochs)
         recipe = override(recipe, given)
     folders = (*learned_folders(recipe), str(new.resolve()))
@@ -81,7 +93,10 @@ def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> 
     names = dict(enumerate(build_benchmark(recipe, seed, root).class_names))
     other = [name for class_id, name in finished.class_names.items() if names.get(class_id) != name]
     if other:
-        raise ValueError(f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} at the same place.")
+        raise ValueError(
+            f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} "
+            "at the same place."
+        )
 
 
 def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe) -> None:

@@ -1,4 +1,6 @@
-"""What a run will cost, from a few batches: two steps on a few of its images, in memory. Nothing is written."""
+"""What a run will cost, from a few batches: two steps on a few of its images, in memory. Nothing is
+written.
+"""
 
 import io
 import time
@@ -22,8 +24,16 @@ from avalanche_hfc.recipes.describe import images_by_step, sizes_of
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
 EVAL_IMAGES = 128  # a batch of `evaluate`
-STORED = {"cifar100": 32, "digits": 8}  # px of the images on the disk; others: about as ImageNet's are used
-TEST_SHARE = {"cifar100": 0.2, "imagenet100": 0.04, "imagenet1000": 0.04, "digits": 0.25}  # test images for a training image
+STORED = {
+    "cifar100": 32,
+    "digits": 8,
+}  # px of the images on the disk; others: about as ImageNet's are used
+TEST_SHARE = {
+    "cifar100": 0.2,
+    "imagenet100": 0.04,
+    "imagenet1000": 0.04,
+    "digits": 0.25,
+}  # test images for a training image
 ROW_BYTES = {"classes": 90, "confusion": 15, "exemplars": 15, "train": 160, "steps": 120}
 CHECKPOINTS = 3  # last, previous and the one being written
 
@@ -38,10 +48,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds and bytes. `training` has an entry for each step; `evaluation` counts one pass after each step and the pass for herding.
+    """Seconds and bytes. `training` has an entry for each step; `evaluation` counts one pass after
+    each step and the pass for herding.
 
-    `rates` are training images a second in the first step and in later ones, which have a teacher; `memory` is the peak, on a CPU that of
-    the whole process; `checkpoint` is one of `CHECKPOINTS` that may stand on the disk at a time.
+    `rates` are training images a second in the first step and in later ones, which have a teacher;
+    `memory` is the peak, on a CPU that of the whole process; `checkpoint` is one of `CHECKPOINTS`
+    that may stand on the disk at a time.
     """
 
     images: int
@@ -63,12 +75,20 @@ class Estimate:
 
 
 def plan(
-    recipe: Recipe, *, seed: int = 0, device: str = "cpu", data_root: Root = None, synthetic: bool = False, batches: int = 3
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    data_root: Root = None,
+    synthetic: bool = False,
+    batches: int = 3,
 ) -> Estimate:
-    """Time `batches` training batches in a first and in a second step, and an evaluation batch; the first batch of each warms up.
+    """Time `batches` training batches in a first and in a second step, and an evaluation batch; the
+    first batch of each warms up.
 
-    `synthetic`: random images of the right size in the place of the data, whose numbers of images must then be known.
-    Epochs that tune or compress count as training; those of BiC's correction are not counted.
+    `synthetic`: random images of the right size in the place of the data, whose numbers of images
+    must then be known. Epochs that tune or compress count as training; those of BiC's correction
+    are not counted.
     """
     if batches < 1:
         raise ValueError(f"batches must be 1 or more, got {batches}.")
@@ -81,7 +101,10 @@ def plan(
     train_trial(strategy, benchmark)
     eval_rate = evaluation_rate(strategy, benchmark)
     first, later = watch.rate(0), watch.rate(max(watch.steps))
-    training = [images / (later if step else first) for step, images in enumerate(images_by_step(recipe, sizes.steps))]
+    training = [
+        images / (later if step else first)
+        for step, images in enumerate(images_by_step(recipe, sizes.steps))
+    ]
     seen = np.cumsum(sizes.tests)
     passes = int(seen.sum()) + sum(images for _, images in sizes.steps)
     return Estimate(
@@ -102,8 +125,13 @@ def plan(
 def real_data(recipe: Recipe, seed: int, data_root: Root) -> tuple[Source, Sizes]:
     source = read_source(recipe, data_root)
     division = plan_of(recipe, seed)
-    order, per_step = division.order(len(source.class_names)), division.classes_per_step(len(source.class_names))
-    counts = [np.bincount(part.targets, minlength=len(order)) for part in (source.train, source.test)]
+    order, per_step = (
+        division.order(len(source.class_names)),
+        division.classes_per_step(len(source.class_names)),
+    )
+    counts = [
+        np.bincount(part.targets, minlength=len(order)) for part in (source.train, source.test)
+    ]
     groups = np.split(np.array(order), np.cumsum(per_step)[:-1])
     steps = tuple((len(group), int(counts[0][group].sum())) for group in groups)
     return source, Sizes(steps, tuple(int(counts[1][group].sum()) for group in groups))
@@ -114,7 +142,10 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     data = recipe.data
     known = sizes_of(recipe)
     if known is None:
-        raise ValueError(f"{recipe.name}: how many images your data has is not known. Name it with --data in the place of --synthetic.")
+        raise ValueError(
+            f"{recipe.name}: how many images your data has is not known. Name it with --data "
+            "in the place of --synthetic."
+        )
     side = STORED.get(data.dataset, max(256, data.image_size))
     channels = 1 if data.dataset == "digits" else 3
     count = max(recipe.train.batch_size, EVAL_IMAGES)
@@ -123,9 +154,16 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     statistics = DATA_SETS[data.dataset].statistics
     names = tuple(map(str, range(CLASSES)))
     source = Source(
-        train=parts[0], test=parts[1], class_names=names, image_size=side, num_channels=channels, statistics=statistics
+        train=parts[0],
+        test=parts[1],
+        class_names=names,
+        image_size=side,
+        num_channels=channels,
+        statistics=statistics,
     )
-    return source, Sizes(tuple(known), tuple(round(images * TEST_SHARE[data.dataset]) for _, images in known))
+    return source, Sizes(
+        tuple(known), tuple(round(images * TEST_SHARE[data.dataset]) for _, images in known)
+    )
 
 
 def trial_benchmark(trial: Recipe, source: Source, batches: int) -> Any:
@@ -141,17 +179,26 @@ def trial_benchmark(trial: Recipe, source: Source, batches: int) -> Any:
         statistics=source.statistics,
     )
     data = trial.data
-    return make_benchmark(small, Plan(2, 0, list(range(CLASSES)), data.transforms, data.image_size, 0))
+    return make_benchmark(
+        small, Plan(2, 0, list(range(CLASSES)), data.transforms, data.image_size, 0)
+    )
 
 
 def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileImages:
-    """`count` images from all over, again and again where there are fewer, with labels 0, 1, … in turn."""
+    """`count` images from all over, again and again where there are fewer, with labels 0, 1, … in
+    turn.
+    """
     count = max(count, 2 * CLASSES)
     chosen = (np.arange(count) * max(len(images) // count, 1)) % len(images)
     targets = np.arange(count) % CLASSES
     if isinstance(images, TensorImages):
         return TensorImages(images.images[torch.from_numpy(chosen)], targets)
-    return FileImages([images.paths[place] for place in chosen], targets.tolist(), images.sizes, upright=images.upright)
+    return FileImages(
+        [images.paths[place] for place in chosen],
+        targets.tolist(),
+        images.sizes,
+        upright=images.upright,
+    )
 
 
 # The trial
@@ -179,7 +226,9 @@ class Stopwatch(SupervisedPlugin):
 
     def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
         now = self._now(strategy)
-        self.steps.setdefault(strategy.clock.train_exp_counter, []).append((now - self._start, len(strategy.mb_y)))
+        self.steps.setdefault(strategy.clock.train_exp_counter, []).append(
+            (now - self._start, len(strategy.mb_y))
+        )
         self._start = now
 
     @staticmethod
@@ -232,7 +281,9 @@ class Counted(io.RawIOBase):
 
 
 def checkpoint_bytes(strategy: Any) -> int:
-    """Model, optimizer, teacher, memory as a checkpoint holds them; 0 for a strategy that has none."""
+    """Model, optimizer, teacher, memory as a checkpoint holds them; 0 for a strategy that has
+    none.
+    """
     if not hasattr(strategy, "state_dict"):
         return 0
     counted = Counted()
@@ -257,5 +308,7 @@ def row_bytes(recipe: Recipe, sizes: Sizes) -> int:
 
 def epochs_in_all(recipe: Recipe, num_steps: int) -> int:
     options: dict[str, Any] = dict(recipe.method.options)
-    further: int = sum(options.get(name) or 0 for name in ("tune_epochs", "compress_epochs", "bias_rounds"))
+    further: int = sum(
+        options.get(name) or 0 for name in ("tune_epochs", "compress_epochs", "bias_rounds")
+    )
     return num_steps * (recipe.train.epochs + further)

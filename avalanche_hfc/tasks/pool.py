@@ -1,4 +1,6 @@
-"""Work in several processes, one thread each: results as they come, an end at once when the caller stops."""
+"""Work in several processes, one thread each: results as they come, an end at once when the caller
+stops.
+"""
 
 import multiprocessing
 import os
@@ -23,10 +25,14 @@ class Outcome(NamedTuple):
     error: str | None
 
 
-def outcomes(work: Callable[[Any], Any], items: Sequence[Any], *, jobs: int) -> Generator[Outcome, None, None]:
-    """The outcome of work(item) for each item, as they come. With one job the work is done in this process.
+def outcomes(
+    work: Callable[[Any], Any], items: Sequence[Any], *, jobs: int
+) -> Generator[Outcome, None, None]:
+    """The outcome of work(item) for each item, as they come. With one job the work is done in this
+    process.
 
-    Closing the generator ends the other processes in the middle of their work: use `contextlib.closing`.
+    Closing the generator ends the other processes in the middle of their work: use
+    `contextlib.closing`.
     """
     if jobs == 1:
         yield from (attempt(work, item) for item in items)
@@ -47,7 +53,9 @@ def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
 @contextmanager
 def workers(count: int) -> Iterator[ProcessPoolExecutor]:
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=prepare)
+    pool = ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=prepare
+    )
     try:
         yield pool
     except BaseException:
@@ -60,7 +68,9 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Processes started inside leave Ctrl-C to this one: they inherit what it does at the signal."""
+    """Processes started inside leave Ctrl-C to this one: they inherit what it does at the
+    signal.
+    """
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -69,7 +79,9 @@ def interrupts_ignored() -> Iterator[None]:
 
 
 def prepare() -> None:
-    """In a new process: one thread, no words of the host about itself, an end when the parent's comes, however it comes."""
+    """In a new process: one thread, no words of the host about itself, an end when the parent's
+    comes, however it comes.
+    """
     torch.set_num_threads(1)
     quiet_host()
     threading.Thread(target=end_with_parent, daemon=True).start()

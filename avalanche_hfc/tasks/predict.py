@@ -21,16 +21,26 @@ Ranked = list[tuple[str, float]]
 
 
 class Prediction(NamedTuple):
-    """Class names, best first: `head` with probabilities (softmax over the classes learned), `nearest` with the cosine of the image's
-    feature and the mean of a class's exemplars; None where the method has no such means."""
+    """Class names, best first: `head` with probabilities (softmax over the classes learned),
+    `nearest` with the cosine of the image's feature and the mean of a class's exemplars; None where
+    the method has no such means.
+    """
 
     path: Path
     head: Ranked
     nearest: Ranked | None
 
 
-def predict(run: Path | str, paths: Sequence[Path | str], *, top: int = 5, device: str | torch.device = "cpu") -> list[Prediction]:
-    """What the finished run in this folder takes these images for, under the eval transform of its recipe."""
+def predict(
+    run: Path | str,
+    paths: Sequence[Path | str],
+    *,
+    top: int = 5,
+    device: str | torch.device = "cpu",
+) -> list[Prediction]:
+    """What the finished run in this folder takes these images for, under the eval transform of its
+    recipe.
+    """
     if top < 1:
         raise ValueError(f"top must be 1 or more, got {top}.")
     finished = FinishedRun(run)
@@ -39,7 +49,9 @@ def predict(run: Path | str, paths: Sequence[Path | str], *, top: int = 5, devic
     ids = sorted(StepTable.of(strategy).step_of)
     names = [finished.class_names[class_id] for class_id in ids]
     predictor = strategy.predictor
-    means = strategy.nearest if getattr(getattr(strategy, "nearest", None), "known", False) else None
+    means = (
+        strategy.nearest if getattr(getattr(strategy, "nearest", None), "known", False) else None
+    )
     found = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
         for path, image in zip(paths, images, strict=True):
@@ -48,31 +60,50 @@ def predict(run: Path | str, paths: Sequence[Path | str], *, top: int = 5, devic
             nearest = None
             if means is not None:
                 embedding = feature_function(strategy.model)(batch).flatten(1)
-                nearest = ranked(1 + means.scores(embedding)[0, ids] / 2, names, top)  # the scores are -‖…‖² of unit vectors
+                nearest = ranked(
+                    1 + means.scores(embedding)[0, ids] / 2, names, top
+                )  # the scores are -‖…‖² of unit vectors
             found.append(Prediction(Path(path), ranked(probabilities, names, top), nearest))
     return found
 
 
 def ranked(values: Float[Tensor, "C"], names: Sequence[str], top: int) -> Ranked:
     best = values.topk(min(top, len(names)))
-    return [(names[place], value) for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+    return [
+        (names[place], value)
+        for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
 
 
-def read_images(recipe: Recipe, paths: Sequence[Path | str]) -> list[Float[Tensor, "c height width"]]:
+def read_images(
+    recipe: Recipe, paths: Sequence[Path | str]
+) -> list[Float[Tensor, "c height width"]]:
     """The images under the eval transform. All that cannot be read are named."""
     data = recipe.data
     transform = eval_transform(recipe)
-    squash = data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT  # an eval transform that never resizes
+    squash = (
+        data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT
+    )  # an eval transform that never resizes
     images, faults = [], []
     for path in paths:
         try:
             with Image.open(path) as file:
-                image = ImageOps.exif_transpose(file).convert("L" if data.dataset == "digits" else "RGB")
+                image = ImageOps.exif_transpose(file).convert(
+                    "L" if data.dataset == "digits" else "RGB"
+                )
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             faults.append(f"{path} ({reason})")
             continue
-        images.append(transform(image.resize((data.image_size, data.image_size), Image.Resampling.BICUBIC) if squash else image))
+        images.append(
+            transform(
+                image.resize((data.image_size, data.image_size), Image.Resampling.BICUBIC)
+                if squash
+                else image
+            )
+        )
     if faults:
-        raise ValueError(f"{len(faults)} of {len(paths)} images cannot be read: {', '.join(faults)}.")
+        raise ValueError(
+            f"{len(faults)} of {len(paths)} images cannot be read: {', '.join(faults)}."
+        )
     return images

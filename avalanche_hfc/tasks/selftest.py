@@ -1,9 +1,12 @@
-"""Checks of an installation, in seconds: formulas against loops, golden values, class orders, one stop and resume."""
+"""Checks of an installation, in seconds: formulas against loops, golden values, class orders, one
+stop and resume.
+"""
 
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +28,12 @@ LOGITS = (
 TEACHER = ((3, 0, 0.5, 0), (0, 2, 0, 0), (0, 4, 1, 0), (0.5, 0, 2, 0), (1, 0, 0, 0), (0, 0, 0, 0))
 TARGETS = (0, 1, 1, 2, 4, 4)
 STEPS = (0, 0, 1, 1, 2, 2)
-GOLDEN = {"L_FC": 1.122656, "L_RD as printed": 0.494086, "L_RD normalised": 0.357272, "released loss": 1.011445}
+GOLDEN = {
+    "L_FC": 1.122656,
+    "L_RD as printed": 0.494086,
+    "L_RD normalised": 0.357272,
+    "released loss": 1.011445,
+}
 ORDERS = {  # sha256 of the class ids joined by commas
     "cifar100-a": "62e36f48cf4f51c7f8af22782b6e82a508419bb57eb217ce0c365060eff49b5a",
     "imagenet100": "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e",
@@ -41,13 +49,29 @@ class Failed(Exception):
 def checks() -> Iterator[Check]:
     """Name and check, one after the other. A check raises `Failed`."""
     yield "L_FC is Eq. 9, as a loop", lambda: close(measured()["L_FC"], loop_compensation(), 1e-12)
-    yield "L_RD is Eq. 13, as a loop", lambda: close(measured()["L_RD as printed"], loop_relation(), 1e-12)
+    yield (
+        "L_RD is Eq. 13, as a loop",
+        lambda: close(measured()["L_RD as printed"], loop_relation(), 1e-12),
+    )
     for name, value in GOLDEN.items():
-        yield f"golden value of {name}", lambda name=name, value=value: close(measured()[name], value, 2e-6)  # type: ignore[misc]
+        yield (
+            f"golden value of {name}",
+            partial(close_to_golden, name, value),
+        )
     for name, published in ORDERS.items():
-        yield f"class order {name}", lambda name=name, published=published: same_order(name, published)  # type: ignore[misc]
+        yield (
+            f"class order {name}",
+            partial(same_order, name, published),
+        )
     for method in ("hfc", "dytox"):
-        yield f"{method}: stop inside a step, go on, same weights", lambda method=method: resumes(method)  # type: ignore[misc]
+        yield (
+            f"{method}: stop inside a step, go on, same weights",
+            partial(resumes, method),
+        )
+
+
+def close_to_golden(name: str, value: float) -> None:
+    close(measured()[name], value, 2e-6)
 
 
 def close(found: float, expected: float, tolerance: float) -> None:
@@ -56,11 +80,16 @@ def close(found: float, expected: float, tolerance: float) -> None:
 
 
 def measured() -> dict[str, float]:
-    logits, teacher = torch.tensor(LOGITS, dtype=torch.float64), torch.tensor(TEACHER, dtype=torch.float64)
+    logits, teacher = (
+        torch.tensor(LOGITS, dtype=torch.float64),
+        torch.tensor(TEACHER, dtype=torch.float64),
+    )
     targets, steps = torch.tensor(TARGETS), torch.tensor(STEPS)
     values = {
         "L_FC": forgetting_compensation(logits, targets, steps),
-        "L_RD as printed": relation_distillation(logits, targets, teacher, steps, normalise=False, average="seen"),
+        "L_RD as printed": relation_distillation(
+            logits, targets, teacher, steps, normalise=False, average="seen"
+        ),
         "L_RD normalised": relation_distillation(logits, targets, teacher, steps),
         "released loss": official_hfc(logits, targets, teacher, steps),
     }
@@ -74,10 +103,17 @@ def softmax(row: Sequence[float | int]) -> list[float]:
 
 def loop_weights() -> list[float]:
     """Weights of Eq. 9: K^o = 4, K^t = 2."""
-    sharpened = [math.log(abs(softmax(row)[y] - 1) ** (4 / 6) + 1) for row, y in zip(LOGITS, TARGETS, strict=True)]
+    sharpened = [
+        math.log(abs(softmax(row)[y] - 1) ** (4 / 6) + 1)
+        for row, y in zip(LOGITS, TARGETS, strict=True)
+    ]
     weights = []
     for value, y in zip(sharpened, TARGETS, strict=True):
-        own = [other for other, label in zip(sharpened, TARGETS, strict=True) if STEPS[label] == STEPS[y]]
+        own = [
+            other
+            for other, label in zip(sharpened, TARGETS, strict=True)
+            if STEPS[label] == STEPS[y]
+        ]
         weights.append(value / (sum(own) / len(own)))
     return weights
 
@@ -93,14 +129,21 @@ def loop_relation() -> float:
     for k in sorted(set(TARGETS)):
         own = [i for i, y in enumerate(TARGETS) if y == k]
         prediction = [sum(softmax(LOGITS[i])[c] for i in own) / len(own) for c in range(6)]
-        relation = [sum(softmax(TEACHER[i])[c] for i in own) / len(own) if c < 4 else float(c == k) for c in range(6)]
-        divergence = sum(t * math.log(t / p) for t, p in zip(relation, prediction, strict=True) if t > 0)
+        relation = [
+            sum(softmax(TEACHER[i])[c] for i in own) / len(own) if c < 4 else float(c == k)
+            for c in range(6)
+        ]
+        divergence = sum(
+            t * math.log(t / p) for t, p in zip(relation, prediction, strict=True) if t > 0
+        )
         total += sum(weights[i] for i in own) / len(own) * divergence
     return total / 6
 
 
 def same_order(name: str, published: str) -> None:
-    found = hashlib.sha256(",".join(str(class_id) for class_id in class_order(name)).encode()).hexdigest()
+    found = hashlib.sha256(
+        ",".join(str(class_id) for class_id in class_order(name)).encode()
+    ).hexdigest()
     if found != published:
         raise Failed(f"sha256 {found}, published {published}")
 
@@ -110,7 +153,9 @@ class StopHere(Exception):
 
 
 class StopAfter(SupervisedPlugin):
-    """A plugin that takes the state after the first epoch of the second step, or of its second phase, and stops there."""
+    """A plugin that takes the state after the first epoch of the second step, or of its second
+    phase, and stops there.
+    """
 
     def __init__(self, event: str):
         super().__init__()
@@ -124,7 +169,9 @@ class StopAfter(SupervisedPlugin):
 
 
 def resumes(method: str) -> None:
-    """The weights after two steps are the same, bit for bit, if the second is stopped and gone on with in a fresh strategy."""
+    """The weights after two steps are the same, bit for bit, if the second is stopped and gone on
+    with in a fresh strategy.
+    """
     stream = split_digits(num_steps=5).train_stream[:2]
     whole = train(small(method, []), stream)
     stopper = StopAfter("after_training_epoch" if method == "hfc" else "after_phase_epoch")
@@ -136,9 +183,16 @@ def resumes(method: str) -> None:
         raise Failed("the training was not stopped")
     fresh.load_state_dict(stopper.state)
     train(fresh, stream[1:])
-    different = [name for name, value in whole.model.state_dict().items() if not torch.equal(value, fresh.model.state_dict()[name])]
+    different = [
+        name
+        for name, value in whole.model.state_dict().items()
+        if not torch.equal(value, fresh.model.state_dict()[name])
+    ]
     if different:
-        raise Failed(f"{len(different)} of {len(whole.model.state_dict())} parameters differ, {different[0]} first")
+        raise Failed(
+            f"{len(different)} of {len(whole.model.state_dict())} parameters differ, "
+            f"{different[0]} first"
+        )
 
 
 def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
@@ -146,11 +200,20 @@ def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
     parts: dict[str, Any] = {"image_size": 8, "patch_size": 4, "msa_blocks": 1}
     parts["backbone_options"] = {"embed_dim": 16, "num_heads": 2, "in_chans": 1}
     tiny = "vit_tiny_patch16_224"
-    model: Any = DyToxModel(ViTEncoder(tiny, **parts)) if method == "dytox" else TSAViT(tiny, **parts)
+    model: Any = (
+        DyToxModel(ViTEncoder(tiny, **parts)) if method == "dytox" else TSAViT(tiny, **parts)
+    )
     options = {"tune_epochs": 2} if method == "dytox" else {}
     return STRATEGIES[method](
-        model=model, optimizer=torch.optim.AdamW(model.parameters()), mem_size=20, train_mb_size=64, train_epochs=2, eval_mb_size=256,
-        plugins=plugins, evaluator=None, **options,
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters()),
+        mem_size=20,
+        train_mb_size=64,
+        train_epochs=2,
+        eval_mb_size=256,
+        plugins=plugins,
+        evaluator=None,
+        **options,
     )
 
 

@@ -1,4 +1,6 @@
-"""A table of the paper as runs: the recipes that fill its cells, those that are finished, and training the others. No torch at the top."""
+"""A table of the paper as runs: the recipes that fill its cells, those that are finished, and
+training the others. No torch at the top.
+"""
 
 import errno
 import os
@@ -10,12 +12,23 @@ from typing import Any, NamedTuple
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, TABLES, PaperCell, Recipe, TableCell, override, recipe
+from avalanche_hfc.recipes import (
+    FURTHER_TABLES,
+    SCALES,
+    TABLES,
+    PaperCell,
+    Recipe,
+    TableCell,
+    override,
+    recipe,
+)
 from avalanche_hfc.store.run_folder import RunFolder
 
 
 class TableRun(NamedTuple):
-    """A recipe and a seed; its folder is `out/<recipe>/<seed>`, the same for all tables that have the recipe."""
+    """A recipe and a seed; its folder is `out/<recipe>/<seed>`, the same for all tables that have
+    the recipe.
+    """
 
     recipe: Recipe
     seed: int
@@ -26,12 +39,16 @@ class TableRun(NamedTuple):
 
 
 def row_name(cell: PaperCell) -> str:
-    """A line of a table as `only` names it: icarl, or icarl+hfc for the same with both losses. Whatever the backbone."""
+    """A line of a table as `only` names it: icarl, or icarl+hfc for the same with both losses.
+    Whatever the backbone.
+    """
     return cell.row + ("+hfc" if cell.losses == "hfc" else "")
 
 
 def cells_of(table: str, scale: str, only: Iterable[str] = ()) -> list[TableCell]:
-    """The cells of a table, or of some of its rows. A name that does not exist is answered with those that do."""
+    """The cells of a table, or of some of its rows. A name that does not exist is answered with
+    those that do.
+    """
     lookup(SCALES, scale, "scale")
     scales = lookup({**TABLES, **FURTHER_TABLES}, table, "table")
     if scale not in scales:
@@ -42,18 +59,31 @@ def cells_of(table: str, scale: str, only: Iterable[str] = ()) -> list[TableCell
     return [entry for entry in cells if row_name(entry.cell) in wanted]
 
 
-def runs_of(cells: Iterable[TableCell], seeds: int, out: Path, overrides: Mapping[str, str] | None = None) -> list[TableRun]:
-    """The runs that fill these cells, seed by seed. A recipe that fills several cells is run once."""
-    recipes = overridden([recipe(name) for name in dict.fromkeys(entry.recipe for entry in cells)], overrides or {})
-    return [TableRun(own, seed, out / own.name / str(seed)) for seed in range(seeds) for own in recipes]
+def runs_of(
+    cells: Iterable[TableCell], seeds: int, out: Path, overrides: Mapping[str, str] | None = None
+) -> list[TableRun]:
+    """The runs that fill these cells, seed by seed. A recipe that fills several cells is run
+    once.
+    """
+    recipes = overridden(
+        [recipe(name) for name in dict.fromkeys(entry.recipe for entry in cells)], overrides or {}
+    )
+    return [
+        TableRun(own, seed, out / own.name / str(seed)) for seed in range(seeds) for own in recipes
+    ]
 
 
 def overridden(recipes: Sequence[Recipe], given: Mapping[str, str]) -> list[Recipe]:
-    """Each recipe with those of the given values that it has. A value that none of them has is an error."""
+    """Each recipe with those of the given values that it has. A value that none of them has is an
+    error.
+    """
     for name in given:
         if not any(has_leaf(own, name) for own in recipes):
             override(recipes[0], {name: given[name]})  # says what is wrong with it
-    return [override(own, {name: text for name, text in given.items() if has_leaf(own, name)}) for own in recipes]
+    return [
+        override(own, {name: text for name, text in given.items() if has_leaf(own, name)})
+        for own in recipes
+    ]
 
 
 def without(recipes: Iterable[Recipe], name: str) -> list[str]:
@@ -88,19 +118,33 @@ def train(
     """Train or go on with a run; the numbers of its last step, as text."""
     from avalanche_hfc.engine.run import run as run_recipe
 
-    run_recipe(run.recipe, run.seed, run.folder, device=device, data_root=data_root, num_workers=num_workers, progress=progress)
+    run_recipe(
+        run.recipe,
+        run.seed,
+        run.folder,
+        device=device,
+        data_root=data_root,
+        num_workers=num_workers,
+        progress=progress,
+    )
     return RunFolder(run.folder).read("steps")[-1]
 
 
 def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
-    """Move the folders of these runs out of `out`, into `out.old-1` or the next number that is free; None where there are none.
+    """Move the folders of these runs out of `out`, into `out.old-1` or the next number that is
+    free; None where there are none.
 
-    Nothing else in `out` is touched. A run that a process is training is a ValueError, and nothing is moved.
+    Nothing else in `out` is touched. A run that a process is training is a ValueError, and nothing
+    is moved.
     """
     there = [run.folder for run in runs if RunFolder(run.folder).note() is not None]
     if not there:
         return None
-    target = next(path for number in count(1) if not (path := out.with_name(f"{out.name}.old-{number}")).exists())
+    target = next(
+        path
+        for number in count(1)
+        if not (path := out.with_name(f"{out.name}.old-{number}")).exists()
+    )
     with ExitStack() as locks:
         for folder in there:
             locks.enter_context(RunFolder(folder).owned())

@@ -25,7 +25,9 @@ def rows() -> Iterator[Row]:
 
 
 def numpy_herding(features: np.ndarray, count: int) -> list[int]:
-    """The definition: the image whose entry brings the mean of the chosen closest to the mean of all."""
+    """The definition: the image whose entry brings the mean of the chosen closest to the mean of
+    all.
+    """
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     mean, chosen, total = unit.mean(0), [], np.zeros(unit.shape[1])
     for k in range(1, count + 1):
@@ -40,7 +42,9 @@ def herding_rows() -> Iterator[Row]:
     features = torch.randn(500, 768, dtype=torch.float64) + 1
     shipped = HerdingSelectionStrategy.make_sorted_indices_from_features
     for count in (20, 500):
-        assert herding_order(features, count).tolist() == numpy_herding(features.numpy(), count), "the orders differ"
+        assert herding_order(features, count).tolist() == numpy_herding(features.numpy(), count), (
+            "the orders differ"
+        )
         works = {
             "ours": lambda n=count: herding_order(features, n),
             "numpy": lambda n=count: numpy_herding(features.numpy(), n),
@@ -48,12 +52,36 @@ def herding_rows() -> Iterator[Row]:
         }
         times = side_by_side(works, repeats=5)
         name = f"herding 500 × 768 → {count}"
-        yield Row(name, "Avalanche's herding (ranks all)", 1e3 * times["ours"], 1e3 * times["avalanche"], "ms", "≥ 20 faster", 20.0, True)
-        yield Row(name, "a greedy loop in numpy, same order", 1e3 * times["ours"], 1e3 * times["numpy"], "ms", "≥ 3 faster", 3.0, True)
+        yield Row(
+            name,
+            "Avalanche's herding (ranks all)",
+            1e3 * times["ours"],
+            1e3 * times["avalanche"],
+            "ms",
+            "≥ 20 faster",
+            20.0,
+            True,
+        )
+        yield Row(
+            name,
+            "a greedy loop in numpy, same order",
+            1e3 * times["ours"],
+            1e3 * times["numpy"],
+            "ms",
+            "≥ 3 faster",
+            3.0,
+            True,
+        )
 
 
 def small_vit() -> TSAViT:
-    model = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=4, backbone_options=dict(embed_dim=128, num_heads=4))
+    model = TSAViT(
+        "vit_tiny_patch16_224",
+        image_size=32,
+        patch_size=4,
+        msa_blocks=4,
+        backbone_options=dict(embed_dim=128, num_heads=4),
+    )
     model.head.grow(range(10))
     return model
 
@@ -62,7 +90,14 @@ def random_benchmark(num_images: int = 960):
     x, y = torch.randn(num_images, 3, 32, 32), torch.arange(num_images) % 10
     data = TensorDataset(x, y)
     data.targets = y.tolist()
-    return nc_benchmark(data, data, n_experiences=2, task_labels=False, shuffle=False, fixed_class_order=list(range(10))), x
+    return nc_benchmark(
+        data,
+        data,
+        n_experiences=2,
+        task_labels=False,
+        shuffle=False,
+        fixed_class_order=list(range(10)),
+    ), x
 
 
 def evaluation_rows() -> Iterator[Row]:
@@ -70,7 +105,11 @@ def evaluation_rows() -> Iterator[Row]:
     model, steps = small_vit(), torch.arange(10) // 5
     data = ConcatDataset([experience.dataset for experience in benchmark.test_stream])
     means = {c: torch.randn(model.embed_dim) for c in range(10)}
-    metrics = EvaluationPlugin(accuracy_metrics(experience=True, stream=True), class_accuracy_metrics(stream=True), loggers=[])
+    metrics = EvaluationPlugin(
+        accuracy_metrics(experience=True, stream=True),
+        class_accuracy_metrics(stream=True),
+        loggers=[],
+    )
     host = Naive(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), 0.1),
@@ -92,8 +131,24 @@ def evaluation_rows() -> Iterator[Row]:
     }
     times = side_by_side(works, repeats=5)
     name = "evaluation after a step (both heads, confusion, FH)"
-    yield Row(name, "a bare forward pass over the same images", 1e3 * times["ours"], 1e3 * times["bare"], "ms", "≤ 1.05", 1.05)
-    yield Row(name, "Avalanche's eval with accuracy and class accuracy", 1e3 * times["ours"], 1e3 * times["avalanche"], "ms", "≤ 1", 1.0)
+    yield Row(
+        name,
+        "a bare forward pass over the same images",
+        1e3 * times["ours"],
+        1e3 * times["bare"],
+        "ms",
+        "≤ 1.05",
+        1.05,
+    )
+    yield Row(
+        name,
+        "Avalanche's eval with accuracy and class accuracy",
+        1e3 * times["ours"],
+        1e3 * times["avalanche"],
+        "ms",
+        "≤ 1",
+        1.0,
+    )
 
 
 def loading_row() -> Row:
@@ -101,7 +156,10 @@ def loading_row() -> Row:
     data = benchmark.train_stream[0].dataset.train()
     flat = flatten(data)
     assert flat is not None
-    ours, theirs = DataLoader(flat, 64, shuffle=True, collate_fn=collate), DataLoader(data, 64, shuffle=True)
+    ours, theirs = (
+        DataLoader(flat, 64, shuffle=True, collate_fn=collate),
+        DataLoader(data, 64, shuffle=True),
+    )
     times = side_by_side({"ours": lambda: list(ours), "theirs": lambda: list(theirs)}, repeats=9)
     micro = 1e6 / len(data)
     return Row(

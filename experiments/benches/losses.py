@@ -1,11 +1,17 @@
-"""Both losses against what a distillation host computes anyway, and against loops over classes and steps."""
+"""Both losses against what a distillation host computes anyway, and against loops over classes and
+steps.
+"""
 
 from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 
-from avalanche_hfc.losses import compensation_weights, forgetting_compensation, relation_distillation
+from avalanche_hfc.losses import (
+    compensation_weights,
+    forgetting_compensation,
+    relation_distillation,
+)
 from experiments.benches.timing import Row, side_by_side
 
 
@@ -21,11 +27,30 @@ def rows_of_size(b: int, num_classes: int, limit: float) -> Iterator[Row]:
         "ce_kd": lambda: backward(logits, cross_entropy_and_distillation(logits, targets, teacher)),
         "loops": lambda: backward(logits, loops(logits, targets, teacher, steps)),
     }
-    quick = side_by_side({name: works[name] for name in ("ours", "ce_kd")}, repeats=15, inner=10, warm_up=3)
+    quick = side_by_side(
+        {name: works[name] for name in ("ours", "ce_kd")}, repeats=15, inner=10, warm_up=3
+    )
     slow = side_by_side({name: works[name] for name in ("ours", "loops")}, repeats=5)
     name = f"both losses, forward + backward, b = {b}, C = {num_classes}"
-    yield Row(name, "CE + KD on old logits", 1e3 * quick["ours"], 1e3 * quick["ce_kd"], "ms", f"≤ {limit:g}", limit)
-    yield Row(name, "loops over classes and steps", 1e3 * slow["ours"], 1e3 * slow["loops"], "ms", "≥ 10 faster", 10.0, faster=True)
+    yield Row(
+        name,
+        "CE + KD on old logits",
+        1e3 * quick["ours"],
+        1e3 * quick["ce_kd"],
+        "ms",
+        f"≤ {limit:g}",
+        limit,
+    )
+    yield Row(
+        name,
+        "loops over classes and steps",
+        1e3 * slow["ours"],
+        1e3 * slow["loops"],
+        "ms",
+        "≥ 10 faster",
+        10.0,
+        faster=True,
+    )
 
 
 def batch(b: int, num_classes: int):
@@ -49,11 +74,15 @@ def both(logits, targets, teacher, steps):
 
 def cross_entropy_and_distillation(logits, targets, teacher):
     old = logits[:, : teacher.shape[1]].log_softmax(1)
-    return F.cross_entropy(logits, targets) + F.kl_div(old, teacher.softmax(1), reduction="batchmean")
+    return F.cross_entropy(logits, targets) + F.kl_div(
+        old, teacher.softmax(1), reduction="batchmean"
+    )
 
 
 def loops(logits, targets, teacher, steps):
-    """The same value, one class and one step at a time, over all of them, as the released code does."""
+    """The same value, one class and one step at a time, over all of them, as the released code
+    does.
+    """
     z = (steps < steps.max()).float().mean()
     probabilities = logits.softmax(1)
     num_old = teacher.shape[1]
@@ -71,7 +100,9 @@ def loops(logits, targets, teacher, steps):
         own = targets == k
         if own.any():
             target = relation[own].mean(0)
-            divergence = (torch.special.xlogy(target, target) - target * probabilities[own].mean(0).log()).sum()
+            divergence = (
+                torch.special.xlogy(target, target) - target * probabilities[own].mean(0).log()
+            ).sum()
             total, present = total + weights[own].mean() * divergence, present + 1
     return (weights * F.cross_entropy(logits, targets, reduction="none")).mean() + total / present
 
@@ -79,6 +110,10 @@ def loops(logits, targets, teacher, steps):
 def check() -> None:
     """The two forms agree, or the comparison means nothing."""
     logits, targets, teacher, steps = batch(64, 100)
-    torch.testing.assert_close(both(logits, targets, teacher, steps), loops(logits, targets, teacher, steps))
-    parts = forgetting_compensation(logits, targets, steps) + relation_distillation(logits, targets, teacher, steps)
+    torch.testing.assert_close(
+        both(logits, targets, teacher, steps), loops(logits, targets, teacher, steps)
+    )
+    parts = forgetting_compensation(logits, targets, steps) + relation_distillation(
+        logits, targets, teacher, steps
+    )
     torch.testing.assert_close(both(logits, targets, teacher, steps), parts)

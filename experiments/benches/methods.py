@@ -1,4 +1,6 @@
-"""One training step of every method, relative to fine-tuning's, beside the floor that its arithmetic implies."""
+"""One training step of every method, relative to fine-tuning's, beside the floor that its
+arithmetic implies.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -27,7 +29,15 @@ def model_of(name: str) -> torch.nn.Module:
     if name != "dytox":
         return vit()
     options = dict(embed_dim=128, num_heads=4)
-    return DyToxModel(ViTEncoder("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=4, backbone_options=options))
+    return DyToxModel(
+        ViTEncoder(
+            "vit_tiny_patch16_224",
+            image_size=32,
+            patch_size=4,
+            msa_blocks=4,
+            backbone_options=options,
+        )
+    )
 
 
 def build(kind: str, name: str, work: Any, **options: Any) -> Any:
@@ -45,7 +55,9 @@ def build(kind: str, name: str, work: Any, **options: Any) -> Any:
 
 
 def row_of(name: str, losses: str | None) -> Row:
-    """Both strategies stand in their second step and train on the same batches, in turns with the teacher's forward."""
+    """Both strategies stand in their second step and train on the same batches, in turns with the
+    teacher's forward.
+    """
     stream = benchmark(2, 112, 8).train_stream  # a step: 112 new images, 16 exemplars
     times: dict[str, float] = {}
 
@@ -60,7 +72,17 @@ def row_of(name: str, losses: str | None) -> Row:
 
         memory = {} if name in ("finetune", "joint") else {"mem_size": 16}
         short = {"tune_epochs": 1} if name in ("podnet", "podnet-cscct", "afc", "dytox") else {}
-        train(build(name, name, measure, **memory, **short, **({} if losses is None else {"losses": losses})), stream)
+        train(
+            build(
+                name,
+                name,
+                measure,
+                **memory,
+                **short,
+                **({} if losses is None else {"losses": losses}),
+            ),
+            stream,
+        )
 
     train(build("finetune", name, with_finetuning), stream)
     floor = times["finetuning"] + times["teachers"] * times["forward"]

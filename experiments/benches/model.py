@@ -44,7 +44,9 @@ def tsa_rows() -> Iterator[Row]:
         block(embedding, tokens.detach().requires_grad_()).sum().backward()
 
     for part, work, limit in (("forward", forward, 8.0), ("with backward", with_backward, 5.0)):
-        times = side_by_side({"ours": lambda w=work: w(folded), "plain": lambda w=work: w(unfolded)})
+        times = side_by_side(
+            {"ours": lambda w=work: w(folded), "plain": lambda w=work: w(unfolded)}
+        )
         name = f"TSA block, b = 16, ViT-Base, {part}"
         yield Row(
             name,
@@ -59,9 +61,18 @@ def tsa_rows() -> Iterator[Row]:
 
 
 def prefix_row() -> Row:
-    """Student with backward and teacher forward, as in a training step. Half of the blocks are frozen."""
+    """Student with backward and teacher forward, as in a training step. Half of the blocks are
+    frozen.
+    """
     options = dict(embed_dim=192, num_heads=3)
-    student = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=6, frozen_blocks=3, backbone_options=options)
+    student = TSAViT(
+        "vit_tiny_patch16_224",
+        image_size=32,
+        patch_size=4,
+        msa_blocks=6,
+        frozen_blocks=3,
+        backbone_options=options,
+    )
     student.head.grow(range(10))
     teacher = copy.deepcopy(student).eval().requires_grad_(False)
     x = torch.randn(32, 3, 32, 32)
@@ -72,7 +83,13 @@ def prefix_row() -> Row:
             teacher.classify(teacher.embed(x, prefix))
         student.classify(student.embed(x, prefix)).sum().backward()
 
-    times = side_by_side({"shared": lambda: step(True), "twice": lambda: step(False), "prefix": lambda: student.prefix(x)})
+    times = side_by_side(
+        {
+            "shared": lambda: step(True),
+            "twice": lambda: step(False),
+            "prefix": lambda: student.prefix(x),
+        }
+    )
     expected = times["twice"] - times["prefix"]
     return Row(
         "frozen prefix shared by teacher and student",

@@ -16,7 +16,9 @@ def rows() -> Iterator[Row]:
 
 
 def checkpoint_row() -> Row:
-    """Seconds in checkpoints against 2 % of the seconds of the run: HFC on digits, steps a hundred times as long as a checkpoint."""
+    """Seconds in checkpoints against 2 % of the seconds of the run: HFC on digits, steps a hundred
+    times as long as a checkpoint.
+    """
     spent: list[float] = []
     save = recorder.save_checkpoint
 
@@ -29,8 +31,18 @@ def checkpoint_row() -> Row:
     try:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            run(override(recipe("digits-b0-t5-hfc@demo"), {"epochs": "40"}), 0, Path(folder) / "run")
+            run(
+                override(recipe("digits-b0-t5-hfc@demo"), {"epochs": "40"}), 0, Path(folder) / "run"
+            )
             total = time.perf_counter() - start
     finally:
         recorder.save_checkpoint = save
-    return Row("checkpoints of a run, HFC on digits", "2 % of the run's time", sum(spent), 0.02 * total, "s", "≤ 1", 1.0)
+    return Row(
+        "checkpoints of a run, HFC on digits",
+        "2 % of the run's time",
+        sum(spent),
+        0.02 * total,
+        "s",
+        "≤ 1",
+        1.0,
+    )

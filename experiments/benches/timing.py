@@ -10,7 +10,9 @@ Work = Callable[[], object]
 
 
 class Row(NamedTuple):
-    """One line of the table. `ratio` is ours / reference, or reference / ours where the target says "faster"."""
+    """One line of the table. `ratio` is ours / reference, or reference / ours where the target says
+    "faster".
+    """
 
     name: str
     compared_with: str
@@ -31,7 +33,9 @@ class Row(NamedTuple):
         return self.ratio >= self.limit if self.faster else self.lower <= self.ratio <= self.limit
 
 
-def side_by_side(works: dict[str, Work], *, repeats: int = 7, warm_up: int = 1, inner: int = 1) -> dict[str, float]:
+def side_by_side(
+    works: dict[str, Work], *, repeats: int = 7, warm_up: int = 1, inner: int = 1
+) -> dict[str, float]:
     """Median seconds of CPU time of each, measured in turns: what disturbs one disturbs all."""
     for work in works.values():
         for _ in range(warm_up):

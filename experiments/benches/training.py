@@ -29,14 +29,27 @@ def rows() -> Iterator[Row]:
 
 
 def vit(dim: int = 128) -> TSAViT:
-    return TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=4, backbone_options=dict(embed_dim=dim, num_heads=4))
+    return TSAViT(
+        "vit_tiny_patch16_224",
+        image_size=32,
+        patch_size=4,
+        msa_blocks=4,
+        backbone_options=dict(embed_dim=dim, num_heads=4),
+    )
 
 
 def benchmark(num_steps: int, per_step: int, num_classes: int, side: int = 32):
     targets = torch.arange(num_steps * per_step) // (num_steps * per_step // num_classes)
     data = TensorDataset(torch.randn(len(targets), 3, side, side), targets)
     data.targets = targets.tolist()
-    return nc_benchmark(data, data, n_experiences=num_steps, task_labels=False, shuffle=False, fixed_class_order=list(range(num_classes)))
+    return nc_benchmark(
+        data,
+        data,
+        n_experiences=num_steps,
+        task_labels=False,
+        shuffle=False,
+        fixed_class_order=list(range(num_classes)),
+    )
 
 
 def hfc(model: nn.Module, epochs: int = 1, mem_size: int = 64, **kwargs) -> HFCStrategy:
@@ -107,8 +120,16 @@ def step_row() -> Row:
 
 
 def growth_row() -> Row:
-    """Two classes a step, 100 in all; the memory is full from the first step on. Best of three epochs."""
-    model = TSAViT("vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=1, backbone_options=dict(embed_dim=32, num_heads=2))
+    """Two classes a step, 100 in all; the memory is full from the first step on. Best of three
+    epochs.
+    """
+    model = TSAViT(
+        "vit_tiny_patch16_224",
+        image_size=8,
+        patch_size=4,
+        msa_blocks=1,
+        backbone_options=dict(embed_dim=32, num_heads=2),
+    )
     per_image: list[float] = []
 
     class Clock(SupervisedPlugin):
@@ -122,23 +143,51 @@ def growth_row() -> Row:
     for experience in benchmark(50, 200, 100, side=8).train_stream:
         strategy.train(experience)
     second, last = min(per_image[5:10]), min(per_image[-5:])
-    return Row("seconds per image at step 50 of 50", "step 2", 1e6 * last, 1e6 * second, "µs", "≤ 1.05", 1.05)
+    return Row(
+        "seconds per image at step 50 of 50",
+        "step 2",
+        1e6 * last,
+        1e6 * second,
+        "µs",
+        "≤ 1.05",
+        1.05,
+    )
 
 
 def memory_row() -> Row:
-    """Growth of the peak resident size from just before the second step, each in a process of its own."""
+    """Growth of the peak resident size from just before the second step, each in a process of its
+    own.
+    """
     ours, bare = (measure_in_process(kind) for kind in ("ours", "bare"))
-    return Row("memory of HFC training", "bare loop: model, gradients, optimizer, teacher, activations", ours, bare, "MB", "≤ 1.05", 1.05)
+    return Row(
+        "memory of HFC training",
+        "bare loop: model, gradients, optimizer, teacher, activations",
+        ours,
+        bare,
+        "MB",
+        "≤ 1.05",
+        1.05,
+    )
 
 
 def measure_in_process(kind: str) -> float:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_TRIM_THRESHOLD_": "0",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benches.training", kind]
-    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return json.loads(
+        subprocess.run(
+            command, env=environment, check=True, capture_output=True, text=True
+        ).stdout.splitlines()[-1]
+    )
 
 
 def peak_of(kind: str) -> float:
-    """Weights, gradients, moments, teacher and one batch's activations: everything is made inside the measured part."""
+    """Weights, gradients, moments, teacher and one batch's activations: everything is made inside
+    the measured part.
+    """
     torch.set_num_threads(1)
     stream = benchmark(2, 256, 8).train_stream
     hfc(vit(32)).train(stream[0])  # warm: imports, pools, caches

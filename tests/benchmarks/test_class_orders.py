@@ -5,21 +5,49 @@ from hashlib import sha256
 import pytest
 
 from avalanche_hfc.benchmarks import CLASS_ORDERS, class_order
-from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets, lucir_imagenet100_synsets
+from avalanche_hfc.benchmarks.orders import (
+    imagenet100_synsets,
+    imagenet_synsets,
+    lucir_imagenet100_synsets,
+)
 
-PUBLISHED = {      # first ten, sha256 of the ids joined by commas
-    "cifar100-a": ("87 0 52 58 44 91 68 97 51 15", "62e36f48cf4f51c7f8af22782b6e82a508419bb57eb217ce0c365060eff49b5a"),
-    "cifar100-b": ("58 30 93 69 21 77 3 78 12 71", "920202d4b4eafb271478568715c5e3ad3bfdfdc3fa9d01c950ecf9c45c3391cc"),
-    "cifar100-c": ("71 54 45 32 4 8 48 66 1 91", "208ddd64ac86acb0aad7d651c78b254b6b1ba836fc267cb877532b120cb2e593"),
-    "seed1993-100": ("68 56 78 8 23 84 90 65 74 76", "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e"),
-    "imagenet100": ("68 56 78 8 23 84 90 65 74 76", "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e"),
-    "imagenet1000": ("54 7 894 512 126 337 988 11 284 493", "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4"),
-    "ssil1000": ("524 29 247 551 629 193 465 580 137 991", "bb5d162dfc01e655c4b42f6cff45e49355b4aac2045b732755878007a890be85"),
+PUBLISHED = {  # first ten, sha256 of the ids joined by commas
+    "cifar100-a": (
+        "87 0 52 58 44 91 68 97 51 15",
+        "62e36f48cf4f51c7f8af22782b6e82a508419bb57eb217ce0c365060eff49b5a",
+    ),
+    "cifar100-b": (
+        "58 30 93 69 21 77 3 78 12 71",
+        "920202d4b4eafb271478568715c5e3ad3bfdfdc3fa9d01c950ecf9c45c3391cc",
+    ),
+    "cifar100-c": (
+        "71 54 45 32 4 8 48 66 1 91",
+        "208ddd64ac86acb0aad7d651c78b254b6b1ba836fc267cb877532b120cb2e593",
+    ),
+    "seed1993-100": (
+        "68 56 78 8 23 84 90 65 74 76",
+        "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e",
+    ),
+    "imagenet100": (
+        "68 56 78 8 23 84 90 65 74 76",
+        "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e",
+    ),
+    "imagenet1000": (
+        "54 7 894 512 126 337 988 11 284 493",
+        "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4",
+    ),
+    "ssil1000": (
+        "524 29 247 551 629 193 465 580 137 991",
+        "bb5d162dfc01e655c4b42f6cff45e49355b4aac2045b732755878007a890be85",
+    ),
 }
 SYNSETS = {
     imagenet_synsets: (1000, "858fd8cc1983d57f3a05012a7aacf30415a430b1efb5bd17284bb3282160c0d5"),
     imagenet100_synsets: (100, "46391eba563f110fcb98745844f6fecd54f344ae315ce79103c548abbeffd061"),
-    lucir_imagenet100_synsets: (100, "d32da9d901fdeb755d3a75136a3127e1cb06457bd2d3d5f53381d5ca8701062d"),
+    lucir_imagenet100_synsets: (
+        100,
+        "d32da9d901fdeb755d3a75136a3127e1cb06457bd2d3d5f53381d5ca8701062d",
+    ),
 }
 
 
@@ -50,10 +78,13 @@ def test_a_synset_list_is_the_published_one(synsets):
 def test_the_first_synsets_of_the_papers_orders_are_those_of_the_reference():
     hundred = [imagenet100_synsets()[class_id] for class_id in class_order("imagenet100")[:10]]
     assert hundred == (
-        "n01756291 n01734418 n01776313 n01514859 n01616318 n01806143 n01820546 n01751748 n01773797 n01774750".split()
+        "n01756291 n01734418 n01776313 n01514859 n01616318 n01806143 n01820546 n01751748 "
+        "n01773797 n01774750".split()
     )
     thousand = [imagenet_synsets()[class_id] for class_id in class_order("imagenet1000")[:7]]
-    assert thousand == "n01729322 n01514668 n04550184 n03109150 n01990800 n02363005 n12267677".split()
+    assert (
+        thousand == "n01729322 n01514668 n04550184 n03109150 n01990800 n02363005 n12267677".split()
+    )
 
 
 def test_the_two_imagenet_100_share_nine_classes():

@@ -49,11 +49,15 @@ def joined(transform):
 
 
 def samples(transform):
-    return as_classification_dataset(Samples(), transform_groups={"train": (transform, None), "eval": (None, None)})
+    return as_classification_dataset(
+        Samples(), transform_groups={"train": (transform, None), "eval": (None, None)}
+    )
 
 
 def batched(transform):
-    return as_classification_dataset(Batched(), transform_groups={"train": (transform, None), "eval": (None, None)})
+    return as_classification_dataset(
+        Batched(), transform_groups={"train": (transform, None), "eval": (None, None)}
+    )
 
 
 KINDS = {"tensors": tensors, "two leaves": joined, "samples": samples, "batches": batched}
@@ -67,7 +71,9 @@ def flat(request):
 
 def test_seeds_are_splitmix64_from_a_hash_of_the_key():
     mask = 2**64 - 1
-    start = int.from_bytes(blake2b(repr((7, 1, "train", 0)).encode(), digest_size=8).digest(), "little")
+    start = int.from_bytes(
+        blake2b(repr((7, 1, "train", 0)).encode(), digest_size=8).digest(), "little"
+    )
     for position in (0, 1, 5, 1_281_166):
         z = (start + (position + 1) * 0x9E3779B97F4A7C15) & mask
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -83,14 +89,20 @@ def test_a_sample_draws_the_same_in_any_order_and_batch_and_alone(kind, transfor
     whole = flat.__getitems__(list(range(len(flat))))[0]
     backwards = flat.__getitems__(list(range(len(flat)))[::-1])[0].flip(0)
     torch.rand(5)
-    pairs = torch.cat([flat.__getitems__([i, (i + 1) % len(flat)])[0][:1] for i in range(len(flat))])
+    pairs = torch.cat(
+        [flat.__getitems__([i, (i + 1) % len(flat)])[0][:1] for i in range(len(flat))]
+    )
     alone = torch.stack([flat[i][0] for i in range(len(flat))])
     assert torch.equal(whole, backwards) and torch.equal(whole, pairs) and torch.equal(whole, alone)
-    noise = (whole - PositionDataset(KINDS[kind](None)).__getitems__(list(range(len(flat))))[0]).flatten(1)
+    noise = (
+        whole - PositionDataset(KINDS[kind](None)).__getitems__(list(range(len(flat))))[0]
+    ).flatten(1)
     assert len(noise.unique(dim=0)) == len(flat)
 
 
-@pytest.mark.parametrize("key", [(4, 1, "train", 2), (3, 2, "train", 2), (3, 1, "tune", 2), (3, 1, "train", 1)])
+@pytest.mark.parametrize(
+    "key", [(4, 1, "train", 2), (3, 2, "train", 2), (3, 1, "tune", 2), (3, 1, "train", 1)]
+)
 def test_another_seed_step_phase_or_epoch_gives_other_draws(flat, key):
     everything = list(range(len(flat)))
     flat.seed_draws(3, 1, "train", 2)
@@ -108,8 +120,16 @@ def test_the_number_of_loader_processes_changes_nothing_and_the_generators_are_l
         flat.seed_draws(0, 0, "train", 0)
         torch.manual_seed(5)
         np.random.seed(5)
-        loader = DataLoader(flat, batch_size=4, shuffle=True, num_workers=num_workers, collate_fn=collate)
-        found.append([torch.cat([batch[0] for batch in loader]), torch.rand(1), torch.tensor(np.random.rand())])
+        loader = DataLoader(
+            flat, batch_size=4, shuffle=True, num_workers=num_workers, collate_fn=collate
+        )
+        found.append(
+            [
+                torch.cat([batch[0] for batch in loader]),
+                torch.rand(1),
+                torch.tensor(np.random.rand()),
+            ]
+        )
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
@@ -127,12 +147,21 @@ def test_without_a_key_or_a_random_transform_nothing_changes():
 
 
 @pytest.mark.parametrize(
-    ("read", "expected"), [(lambda: torch.rand(1), True), (np.random.rand, True), (random.random, True), (lambda: 1, False)]
+    ("read", "expected"),
+    [
+        (lambda: torch.rand(1), True),
+        (np.random.rand, True),
+        (random.random, True),
+        (lambda: 1, False),
+    ],
 )
 def test_a_draw_from_any_generator_is_seen_and_leaves_no_trace(read, expected):
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
     assert draws(read) is expected
-    assert torch.equal(states[0], torch.get_rng_state()) and (states[1] == np.random.get_state()[1]).all()
+    assert (
+        torch.equal(states[0], torch.get_rng_state())
+        and (states[1] == np.random.get_state()[1]).all()
+    )
 
 
 def test_copies_of_a_sample_draw_apart_and_the_first_as_ever(flat):
@@ -142,11 +171,16 @@ def test_copies_of_a_sample_draw_apart_and_the_first_as_ever(flat):
     flat.copies = 3
     three = flat.__getitems__(list(range(3 * n)))
     assert len(flat) == n and torch.equal(three[0][:n], single[0])
-    assert all(torch.equal(column, one.repeat(3)) for column, one in zip(three[1:], single[1:], strict=True))
+    assert all(
+        torch.equal(column, one.repeat(3))
+        for column, one in zip(three[1:], single[1:], strict=True)
+    )
     assert len(three[0].flatten(1).unique(dim=0)) == 3 * n
     assert torch.equal(torch.stack([flat[p][0] for p in range(3 * n)]), three[0])
     for found in (flat.__getitem__, lambda p: flat.__getitems__([p])):
-        with pytest.raises(IndexError, match=rf"positions must be one or more in 0\.\.{3 * n - 1}, got \[{3 * n}\]"):
+        with pytest.raises(
+            IndexError, match=rf"positions must be one or more in 0\.\.{3 * n - 1}, got \[{3 * n}\]"
+        ):
             found(3 * n)
     flat.copies = 1
     with pytest.raises(IndexError):

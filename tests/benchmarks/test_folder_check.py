@@ -11,19 +11,25 @@ from avalanche_hfc.cli.data import data
 
 def picture(path, seed=0, size=(20, 24), grey=False):
     path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 1 if grey else 3), dtype=np.uint8)
+    values = np.random.default_rng(seed).integers(
+        0, 256, (size[1], size[0], 1 if grey else 3), dtype=np.uint8
+    )
     Image.fromarray(np.repeat(values, 3, 2) if grey else values).save(path)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for seed, place in enumerate(["train/ant/a", "train/ant/b", "train/bee/c", "test/ant/d", "test/bee/e"]):
+    for seed, place in enumerate(
+        ["train/ant/a", "train/ant/b", "train/bee/c", "test/ant/d", "test/bee/e"]
+    ):
         picture(tmp_path / f"{place}.png", seed)
     return tmp_path
 
 
 def found(folder):
-    return {finding.what: (finding.where, finding.stops) for finding in check_folder(folder).findings}
+    return {
+        finding.what: (finding.where, finding.stops) for finding in check_folder(folder).findings
+    }
 
 
 def test_a_sound_folder_has_no_finding(folder):
@@ -73,11 +79,21 @@ def test_lucirs_imagenet_is_named(tmp_path):
 
 def test_the_command_says_what_it_found_and_ends_with_1_where_training_would_stop(folder):
     sound = CliRunner().invoke(data, ["check", str(folder)])
-    assert sound.exit_code == 0 and "5 images in 2 classes" in sound.output and "Nothing found." in sound.output
+    assert (
+        sound.exit_code == 0
+        and "5 images in 2 classes" in sound.output
+        and "Nothing found." in sound.output
+    )
     for number in range(7):
         (folder / f"train/ant/{number}.jpg").write_bytes(b"no image")
     broken = CliRunner().invoke(data, ["check", str(folder)])
-    assert broken.exit_code == 1 and "cannot be read: 7" in broken.output and "and 2 more" in broken.output
+    assert (
+        broken.exit_code == 1
+        and "cannot be read: 7" in broken.output
+        and "and 2 more" in broken.output
+    )
     assert "6.jpg" in CliRunner().invoke(data, ["check", str(folder), "--all"]).output
     missing = CliRunner().invoke(data, ["check", str(folder / "none")])
-    assert isinstance(missing.exception, FileNotFoundError) and "No folder" in str(missing.exception)
+    assert isinstance(missing.exception, FileNotFoundError) and "No folder" in str(
+        missing.exception
+    )

@@ -1,4 +1,6 @@
-"""Benchmarks from folders of images, own ones and ImageNet: what is read, as which class, and what is refused."""
+"""Benchmarks from folders of images, own ones and ImageNet: what is read, as which class, and what
+is refused.
+"""
 
 from io import BytesIO
 
@@ -7,14 +9,25 @@ import pytest
 import torch
 from PIL import Image
 
-from avalanche_hfc.benchmarks import class_order, split_folder, split_imagenet100, split_imagenet1000
-from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets, lucir_imagenet100_synsets
+from avalanche_hfc.benchmarks import (
+    class_order,
+    split_folder,
+    split_imagenet100,
+    split_imagenet1000,
+)
+from avalanche_hfc.benchmarks.orders import (
+    imagenet100_synsets,
+    imagenet_synsets,
+    lucir_imagenet100_synsets,
+)
 
 
 def picture(path, seed: int, size=(6, 6), mode: str = "RGB") -> np.ndarray:
     """Writes a small picture and gives its RGB pixels (h, w, 3)."""
     channels = {"RGB": 3, "L": 1, "RGBA": 4}[mode]
-    pixels = np.random.RandomState(seed).randint(0, 256, (size[1], size[0], channels), dtype=np.uint8)
+    pixels = np.random.RandomState(seed).randint(
+        0, 256, (size[1], size[0], channels), dtype=np.uint8
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(pixels.squeeze(), mode)
     image.save(path)
@@ -23,9 +36,13 @@ def picture(path, seed: int, size=(6, 6), mode: str = "RGB") -> np.ndarray:
 
 @pytest.fixture
 def two_parts(tmp_path):
-    """Classes ant, bee, cow, dog with two training images and a test image each; the pixels by (part, class, name)."""
+    """Classes ant, bee, cow, dog with two training images and a test image each; the pixels by
+    (part, class, name).
+    """
     pixels = {}
-    for seed, (part, name, number) in enumerate((p, c, n) for p in ("train", "test") for c in ("dog", "ant", "cow", "bee") for n in (0, 1)):
+    for seed, (part, name, number) in enumerate(
+        (p, c, n) for p in ("train", "test") for c in ("dog", "ant", "cow", "bee") for n in (0, 1)
+    ):
         if part == "train" or number == 0:
             pixels[part, name, number] = picture(tmp_path / part / name / f"{number}.png", seed)
     return tmp_path, pixels
@@ -52,18 +69,25 @@ def test_sorted_class_names_are_the_class_ids(two_parts):
     root, pixels = two_parts
     benchmark = split_folder(root, num_steps=2, class_order=[3, 0, 1, 2], image_size=6)
     assert benchmark.class_names == ("ant", "bee", "cow", "dog")
-    assert [set(one.classes_in_this_experience) for one in benchmark.train_stream] == [{3, 0}, {1, 2}]
+    assert [set(one.classes_in_this_experience) for one in benchmark.train_stream] == [
+        {3, 0},
+        {1, 2},
+    ]
     for class_id, name in enumerate(benchmark.class_names):
         train = torch.stack([scaled(pixels["train", name, number]) for number in (0, 1)])
         torch.testing.assert_close(images_of(benchmark.train_stream, class_id), train)
-        torch.testing.assert_close(images_of(benchmark.test_stream, class_id), scaled(pixels["test", name, 0])[None])
+        torch.testing.assert_close(
+            images_of(benchmark.test_stream, class_id), scaled(pixels["test", name, 0])[None]
+        )
 
 
 def test_val_serves_as_the_test_part(two_parts):
     root, pixels = two_parts
     (root / "test").rename(root / "val")
     benchmark = split_folder(root, num_steps=2, image_size=6)
-    torch.testing.assert_close(images_of(benchmark.test_stream, 2)[0], scaled(pixels["test", "cow", 0]))
+    torch.testing.assert_close(
+        images_of(benchmark.test_stream, 2)[0], scaled(pixels["test", "cow", 0])
+    )
 
 
 def test_images_are_224_px_unless_said_otherwise(two_parts):
@@ -72,8 +96,12 @@ def test_images_are_224_px_unless_said_otherwise(two_parts):
 
 
 def test_class_folders_alone_are_divided_by_sorted_name(tmp_path):
-    pixels = {(name, i): picture(tmp_path / name / f"{i:02}.png", i + 20 * (name == "bee")) for name in ("ant", "bee") for i in range(8)}
-    for seed in (0, 1):      # the seed draws class orders, never images
+    pixels = {
+        (name, i): picture(tmp_path / name / f"{i:02}.png", i + 20 * (name == "bee"))
+        for name in ("ant", "bee")
+        for i in range(8)
+    }
+    for seed in (0, 1):  # the seed draws class orders, never images
         benchmark = split_folder(tmp_path, num_steps=2, image_size=6, seed=seed)
         for class_id, name in enumerate(("ant", "bee")):
             test = torch.stack([scaled(pixels[name, i]) for i in (1, 6)])
@@ -87,12 +115,21 @@ def test_a_class_folder_with_two_images_gives_one_to_each_part(tmp_path):
         for i in range(2):
             picture(tmp_path / name / f"{i}.png", i)
     benchmark = split_folder(tmp_path, num_steps=1, image_size=6)
-    assert [len(stream[0].dataset) for stream in (benchmark.train_stream, benchmark.test_stream)] == [2, 2]
+    assert [
+        len(stream[0].dataset) for stream in (benchmark.train_stream, benchmark.test_stream)
+    ] == [2, 2]
 
 
 def test_a_class_with_one_image_cannot_be_divided(tmp_path):
-    picture(tmp_path / "ant" / "0.png", 0), picture(tmp_path / "bee" / "0.png", 1), picture(tmp_path / "bee" / "1.png", 2)
-    with pytest.raises(ValueError, match="Classes with one image only: ant. One is needed for training and one for the test."):
+    (
+        picture(tmp_path / "ant" / "0.png", 0),
+        picture(tmp_path / "bee" / "0.png", 1),
+        picture(tmp_path / "bee" / "1.png", 2),
+    )
+    with pytest.raises(
+        ValueError,
+        match="Classes with one image only: ant. One is needed for training and one for the test.",
+    ):
         split_folder(tmp_path, num_steps=1)
 
 
@@ -104,14 +141,16 @@ def test_grey_transparent_and_odd_sized_images_become_rgb_squares(two_parts, mod
     assert image.shape == (3, 5, 5)
     as_is = images_of(split_folder(root, num_steps=2, image_size=9).test_stream, 0)[0]
     assert as_is.shape == (3, 9, 9)
-    enlarged = torch.nn.functional.interpolate(scaled(pixels)[None], (9, 9), mode="bilinear", antialias=True)[0]
+    enlarged = torch.nn.functional.interpolate(
+        scaled(pixels)[None], (9, 9), mode="bilinear", antialias=True
+    )[0]
     torch.testing.assert_close(as_is, enlarged, atol=1e-5, rtol=0)
 
 
 def test_the_cameras_orientation_is_obeyed(two_parts):
     root, _ = two_parts
     exif = Image.Exif()
-    exif[0x0112] = 6      # hold the picture a quarter turn clockwise
+    exif[0x0112] = 6  # hold the picture a quarter turn clockwise
     pixels = np.random.RandomState(5).randint(0, 256, (6, 6, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(root / "test" / "ant" / "0.png", exif=exif)
     image = images_of(split_folder(root, num_steps=2, image_size=6).test_stream, 0)[0]
@@ -129,18 +168,45 @@ def test_images_deeper_in_a_class_folder_count_and_hidden_files_do_not(two_parts
     torch.testing.assert_close(images_of(benchmark.train_stream, 0)[2], scaled(pixels))
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda root: (root / "train" / "ant" / "notes.txt").write_text("x"), "Not images: .*ant/notes.txt. Known suffixes: .jpg"),
-    (lambda root: (root / "train" / "labels.csv").write_text("x"), "Files beside the class folders: .*labels.csv"),
-    (lambda root: (root / "train" / "emu").mkdir(), "train has classes without an image: emu"),
-    (lambda root: picture(root / "train" / "emu" / "0.png", 0), "test lacks the classes emu. Both parts must hold the same classes"),
-    (lambda root: picture(root / "test" / "emu" / "0.png", 0), "train lacks the classes emu. Both parts must hold the same classes"),
-    (lambda root: (root / "val").mkdir(), "needs one of test/ and val/ beside train/, it has both"),
-    (lambda root: (root / "test").rename(root / "other"), "needs one of test/ and val/ beside train/, it has neither"),
-    (lambda root: (root / "train").rename(root / ".train"), "has test/ but no train/"),
-    (lambda root: (root / "train" / "ant" / "0.png").write_bytes(b"no image"), "1 of 8 images cannot be read: .*train/ant/0.png"),
-    (lambda root: (root / "test" / "dog" / "0.png").write_bytes(b""), "1 of 4 images cannot be read: .*test/dog/0.png"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda root: (root / "train" / "ant" / "notes.txt").write_text("x"),
+            "Not images: .*ant/notes.txt. Known suffixes: .jpg",
+        ),
+        (
+            lambda root: (root / "train" / "labels.csv").write_text("x"),
+            "Files beside the class folders: .*labels.csv",
+        ),
+        (lambda root: (root / "train" / "emu").mkdir(), "train has classes without an image: emu"),
+        (
+            lambda root: picture(root / "train" / "emu" / "0.png", 0),
+            "test lacks the classes emu. Both parts must hold the same classes",
+        ),
+        (
+            lambda root: picture(root / "test" / "emu" / "0.png", 0),
+            "train lacks the classes emu. Both parts must hold the same classes",
+        ),
+        (
+            lambda root: (root / "val").mkdir(),
+            "needs one of test/ and val/ beside train/, it has both",
+        ),
+        (
+            lambda root: (root / "test").rename(root / "other"),
+            "needs one of test/ and val/ beside train/, it has neither",
+        ),
+        (lambda root: (root / "train").rename(root / ".train"), "has test/ but no train/"),
+        (
+            lambda root: (root / "train" / "ant" / "0.png").write_bytes(b"no image"),
+            "1 of 8 images cannot be read: .*train/ant/0.png",
+        ),
+        (
+            lambda root: (root / "test" / "dog" / "0.png").write_bytes(b""),
+            "1 of 4 images cannot be read: .*test/dog/0.png",
+        ),
+    ],
+)
 def test_a_folder_with_a_fault_is_refused_by_name(two_parts, change, message):
     root, _ = two_parts
     change(root)
@@ -178,7 +244,10 @@ def test_a_picture_that_vanishes_later_is_named(two_parts):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No folder .*none. split_folder reads train/<class>/ and test/<class>/"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"No folder .*none. split_folder reads train/<class>/ and test/<class>/",
+    ):
         split_folder(tmp_path / "none", num_steps=2)
     with pytest.raises(ValueError, match="has no class folder"):
         split_folder(tmp_path, num_steps=2)
@@ -189,20 +258,30 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 
 def test_steps_that_do_not_fit_the_folder_are_refused(two_parts):
-    with pytest.raises(ValueError, match="4 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 4"):
+    with pytest.raises(
+        ValueError,
+        match="4 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 4",
+    ):
         split_folder(two_parts[0], num_steps=3)
     root = two_parts[0]
     for part in ("train", "test"):
         picture(root / part / "emu" / "0.png", 0)
-    with pytest.raises(ValueError, match="base_fraction=0.5 needs an even number of classes, the data has 5"):
+    with pytest.raises(
+        ValueError, match="base_fraction=0.5 needs an even number of classes, the data has 5"
+    ):
         split_folder(root, num_steps=1, base_fraction=0.5)
 
 
 def test_small_dytox_needs_images_of_that_size(two_parts):
     root, _ = two_parts
-    assert split_folder(root, num_steps=2, image_size=6, transforms="dytox").train_stream[0].dataset[0][0].shape == (3, 6, 6)
+    assert split_folder(root, num_steps=2, image_size=6, transforms="dytox").train_stream[
+        0
+    ].dataset[0][0].shape == (3, 6, 6)
     picture(root / "train" / "ant" / "9.png", 0, size=(7, 6))
-    with pytest.raises(ValueError, match=r"do not resize up to 32 px: image_size is 6, the images are .* \(6, 6\), \(7, 6\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"do not resize up to 32 px: image_size is 6, the images are .* \(6, 6\), \(7, 6\)",
+    ):
         split_folder(root, num_steps=2, image_size=6, transforms="dytox")
 
 
@@ -212,7 +291,9 @@ def imagenet(tmp_path_factory):
     root = tmp_path_factory.mktemp("imagenet")
     for part in ("train", "val"):
         one_file_a_class(root / part, imagenet_synsets())
-        Image.new("RGB", (300, 280), (255, 255, 255)).save(root / part / "n01443537" / "n01443537_1.JPEG")
+        Image.new("RGB", (300, 280), (255, 255, 255)).save(
+            root / part / "n01443537" / "n01443537_1.JPEG"
+        )
     return root
 
 
@@ -241,11 +322,19 @@ def test_imagenet100_is_the_first_hundred_synsets_of_the_full_folder(imagenet):
 def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_path):
     for part in ("train", "val"):
         one_file_a_class(tmp_path / part, imagenet100_synsets())
-    assert split_imagenet100(tmp_path, num_steps=10).classes_order == list(class_order("imagenet100"))
-    with pytest.raises(ValueError, match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)\."):
+    assert split_imagenet100(tmp_path, num_steps=10).classes_order == list(
+        class_order("imagenet100")
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)\.",
+    ):
         split_imagenet1000(tmp_path, num_steps=10)
     (tmp_path / "val" / "n01440764").rename(tmp_path / "val" / "n99999999")
-    with pytest.raises(ValueError, match="val must hold the 100 synset folders .* missing: n01440764; unexpected: n99999999"):
+    with pytest.raises(
+        ValueError,
+        match="val must hold the 100 synset folders .* missing: n01440764; unexpected: n99999999",
+    ):
         split_imagenet100(tmp_path, num_steps=10)
 
 
@@ -261,6 +350,10 @@ def test_imagenet_that_is_not_on_disk_says_where_it_looked_and_how_to_get_it(tmp
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError) as error:
         split(tmp_path, num_steps=10)
-    assert f"looked for {tmp_path / 'val'}." in str(error.value) and "https://image-net.org" in str(error.value)
-    with pytest.raises(ValueError, match="download=True is for CIFAR-100 only: ImageNet needs an account"):
+    assert f"looked for {tmp_path / 'val'}." in str(error.value) and "https://image-net.org" in str(
+        error.value
+    )
+    with pytest.raises(
+        ValueError, match="download=True is for CIFAR-100 only: ImageNet needs an account"
+    ):
         split(tmp_path, num_steps=10, download=True)

@@ -1,4 +1,6 @@
-"""Benchmarks from npz files: pixels and labels as stored, and every way in which a file can be wrong."""
+"""Benchmarks from npz files: pixels and labels as stored, and every way in which a file can be
+wrong.
+"""
 
 import numpy as np
 import pytest
@@ -43,27 +45,41 @@ def test_images_are_the_stored_pixels_of_their_class(saved, kind):
         elif kind in ("float", "double"):
             stored[key] = (stored[key] / 255).astype(np.float32 if kind == "float" else np.float64)
     benchmark = split_npz(saved(**stored), num_steps=2, class_order=[3, 0, 2, 1])
-    assert [set(one.classes_in_this_experience) for one in benchmark.train_stream] == [{3, 0}, {2, 1}]
+    assert [set(one.classes_in_this_experience) for one in benchmark.train_stream] == [
+        {3, 0},
+        {2, 1},
+    ]
     for part, stream in (("train", benchmark.train_stream), ("test", benchmark.test_stream)):
         for class_id in range(4):
             pixels = stored[f"x_{part}"][stored[f"y_{part}"] == class_id].astype(np.float64)
             unit = pixels if kind in ("float", "double") else pixels / 255
             if kind.startswith("grey"):
-                unit = np.stack([unit.reshape(-1, 6, 6)] * 3, axis=-1)      # three equal channels
-            np.testing.assert_allclose(images_of(stream, class_id), np.moveaxis(unit, 3, 1) * 2 - 1, atol=1e-6)
+                unit = np.stack([unit.reshape(-1, 6, 6)] * 3, axis=-1)  # three equal channels
+            np.testing.assert_allclose(
+                images_of(stream, class_id), np.moveaxis(unit, 3, 1) * 2 - 1, atol=1e-6
+            )
     assert benchmark.image_shape == (3, 6, 6)
 
 
 def test_class_names_come_from_the_file_or_are_the_ids(saved):
     assert split_npz(saved(), num_steps=2).class_names == ("0", "1", "2", "3")
-    assert split_npz(saved(class_names=np.array(["ant", "bee", "cat", "dog"])), num_steps=2).class_names == ("ant", "bee", "cat", "dog")
+    assert split_npz(
+        saved(class_names=np.array(["ant", "bee", "cat", "dog"])), num_steps=2
+    ).class_names == ("ant", "bee", "cat", "dog")
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
 def test_any_integer_type_serves_for_labels(saved, dtype):
     stored = arrays()
-    benchmark = split_npz(saved(y_train=stored["y_train"].astype(dtype)), num_steps=4, class_order=[2, 0, 3, 1])
-    assert [sorted(set(one.dataset.targets)) for one in benchmark.train_stream] == [[2], [0], [3], [1]]
+    benchmark = split_npz(
+        saved(y_train=stored["y_train"].astype(dtype)), num_steps=4, class_order=[2, 0, 3, 1]
+    )
+    assert [sorted(set(one.dataset.targets)) for one in benchmark.train_stream] == [
+        [2],
+        [0],
+        [3],
+        [1],
+    ]
 
 
 def test_augmentation_gets_grey_images_as_rgb(saved):
@@ -73,43 +89,109 @@ def test_augmentation_gets_grey_images_as_rgb(saved):
     assert benchmark.train_stream[0].dataset[0][0].shape == (3, 6, 6)
     plane = stored["x_test"][..., 0][stored["y_test"] == 2][0] / 255
     for channel, (mean, std) in enumerate([(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]):
-        np.testing.assert_allclose(images_of(benchmark.test_stream, 2)[0, channel], (plane - mean) / std, atol=1e-5)
+        np.testing.assert_allclose(
+            images_of(benchmark.test_stream, 2)[0, channel], (plane - mean) / std, atol=1e-5
+        )
 
 
 def test_augmentation_resizes_above_32_px_only(saved):
-    with pytest.raises(ValueError, match="do not resize up to 32 px: image_size is 32, the images are .* \\(6, 6\\)"):
+    with pytest.raises(
+        ValueError,
+        match="do not resize up to 32 px: image_size is 32, the images are .* \\(6, 6\\)",
+    ):
         split_npz(saved(), num_steps=2, transforms="dytox", image_size=32)
-    assert split_npz(saved(), num_steps=2, transforms="dytox", image_size=33).train_stream[0].dataset[0][0].shape == (3, 33, 33)
+    assert split_npz(saved(), num_steps=2, transforms="dytox", image_size=33).train_stream[
+        0
+    ].dataset[0][0].shape == (3, 33, 33)
 
 
 def test_oblong_images_need_a_size(saved):
     oblong = {"x_train": np.zeros((12, 6, 8), np.uint8), "x_test": np.zeros((4, 6, 8), np.uint8)}
-    with pytest.raises(ValueError, match=r"not square, \(width, height\) \(8, 6\). Name an image_size"):
+    with pytest.raises(
+        ValueError, match=r"not square, \(width, height\) \(8, 6\). Name an image_size"
+    ):
         split_npz(saved(**oblong), num_steps=2)
-    assert split_npz(saved(**oblong), num_steps=2, image_size=5).train_stream[0].dataset[0][0].shape == (3, 5, 5)
+    assert split_npz(saved(**oblong), num_steps=2, image_size=5).train_stream[0].dataset[0][
+        0
+    ].shape == (3, 5, 5)
 
 
-@pytest.mark.parametrize("changes, message", [
-    ({"y_test": None, "x_test": None}, "lacks x_test, y_test; it holds x_train, y_train."),
-    ({"x_train": np.zeros((12, 3, 6, 6), np.uint8)}, "x_train has shape (12, 3, 6, 6); needed is (n, h, w, 3) or (n, h, w)."),
-    ({"x_train": np.zeros((12, 6), np.uint8)}, "x_train has shape (12, 6); needed is (n, h, w, 3) or (n, h, w)."),
-    ({"x_train": np.zeros((0, 6, 6), np.uint8)}, "x_train has shape (0, 6, 6); needed is (n, h, w, 3) or (n, h, w)."),
-    ({"x_train": np.zeros((12, 6, 6), np.int64)}, "x_train is int64; needed is uint8, or float in [0, 1]."),
-    ({"x_test": np.full((4, 6, 6), 2.0)}, "x_test is float64 from 2.0 to 2.0; float pixels must be in [0, 1]."),
-    ({"x_test": np.full((4, 6, 6), -0.1)}, "x_test is float64 from -0.1 to -0.1; float pixels must be in [0, 1]."),
-    ({"x_test": np.full((4, 6, 6), np.nan)}, "x_test is float64 from nan to nan; float pixels must be in [0, 1]."),
-    ({"x_test": np.zeros((4, 5, 6), np.uint8)}, "x_train holds images of {(6, 6)}, x_test of {(6, 5)} (width, height)."),
-    ({"y_train": np.array([0, 1, 3] * 4)}, "labels must be 0, 1, 2, … without a gap: y_train holds 3 where 2 should follow."),
-    ({"y_train": np.array([0, 1, -1] * 4)}, "labels must be 0, 1, 2, … without a gap: y_train holds -1 where 0 should follow."),
-    ({"y_train": np.array([0, 10**12] * 6)}, "labels must be 0, 1, 2, … without a gap: y_train holds 1000000000000 where 1 should follow."),
-    ({"y_train": np.zeros(12)}, "y_train is float64; labels must be integers."),
-    ({"y_train": np.zeros(11, int)}, "y_train has shape (11,) for the 12 images of x_train; one label per image is needed."),
-    ({"y_test": np.zeros((4, 1), int)}, "y_test has shape (4, 1) for the 4 images of x_test; one label per image is needed."),
-    ({"y_test": np.array([0, 1, 2, 4])}, "The test images have labels 4; class ids are 0 to 3."),
-    ({"y_test": np.array([0, 1, 1, 0])}, "No test image for class ids 2, 3 of 4. Every class needs one."),
-    ({"class_names": np.array(["ant", "bee"])}, "class_names is <U3 of shape (2,); needed are 4 strings, one per class."),
-    ({"class_names": np.arange(4)}, "class_names is int64 of shape (4,); needed are 4 strings, one per class."),
-])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"y_test": None, "x_test": None}, "lacks x_test, y_test; it holds x_train, y_train."),
+        (
+            {"x_train": np.zeros((12, 3, 6, 6), np.uint8)},
+            "x_train has shape (12, 3, 6, 6); needed is (n, h, w, 3) or (n, h, w).",
+        ),
+        (
+            {"x_train": np.zeros((12, 6), np.uint8)},
+            "x_train has shape (12, 6); needed is (n, h, w, 3) or (n, h, w).",
+        ),
+        (
+            {"x_train": np.zeros((0, 6, 6), np.uint8)},
+            "x_train has shape (0, 6, 6); needed is (n, h, w, 3) or (n, h, w).",
+        ),
+        (
+            {"x_train": np.zeros((12, 6, 6), np.int64)},
+            "x_train is int64; needed is uint8, or float in [0, 1].",
+        ),
+        (
+            {"x_test": np.full((4, 6, 6), 2.0)},
+            "x_test is float64 from 2.0 to 2.0; float pixels must be in [0, 1].",
+        ),
+        (
+            {"x_test": np.full((4, 6, 6), -0.1)},
+            "x_test is float64 from -0.1 to -0.1; float pixels must be in [0, 1].",
+        ),
+        (
+            {"x_test": np.full((4, 6, 6), np.nan)},
+            "x_test is float64 from nan to nan; float pixels must be in [0, 1].",
+        ),
+        (
+            {"x_test": np.zeros((4, 5, 6), np.uint8)},
+            "x_train holds images of {(6, 6)}, x_test of {(6, 5)} (width, height).",
+        ),
+        (
+            {"y_train": np.array([0, 1, 3] * 4)},
+            "labels must be 0, 1, 2, … without a gap: y_train holds 3 where 2 should follow.",
+        ),
+        (
+            {"y_train": np.array([0, 1, -1] * 4)},
+            "labels must be 0, 1, 2, … without a gap: y_train holds -1 where 0 should follow.",
+        ),
+        (
+            {"y_train": np.array([0, 10**12] * 6)},
+            "labels must be 0, 1, 2, … without a gap: y_train holds 1000000000000 where 1 "
+            "should follow.",
+        ),
+        ({"y_train": np.zeros(12)}, "y_train is float64; labels must be integers."),
+        (
+            {"y_train": np.zeros(11, int)},
+            "y_train has shape (11,) for the 12 images of x_train; one label per image is needed.",
+        ),
+        (
+            {"y_test": np.zeros((4, 1), int)},
+            "y_test has shape (4, 1) for the 4 images of x_test; one label per image is needed.",
+        ),
+        (
+            {"y_test": np.array([0, 1, 2, 4])},
+            "The test images have labels 4; class ids are 0 to 3.",
+        ),
+        (
+            {"y_test": np.array([0, 1, 1, 0])},
+            "No test image for class ids 2, 3 of 4. Every class needs one.",
+        ),
+        (
+            {"class_names": np.array(["ant", "bee"])},
+            "class_names is <U3 of shape (2,); needed are 4 strings, one per class.",
+        ),
+        (
+            {"class_names": np.arange(4)},
+            "class_names is int64 of shape (4,); needed are 4 strings, one per class.",
+        ),
+    ],
+)
 def test_a_wrong_file_is_refused_by_name(saved, changes, message):
     path = saved(**changes)
     with pytest.raises(ValueError) as error:
@@ -120,16 +202,23 @@ def test_a_wrong_file_is_refused_by_name(saved, changes, message):
 def test_pickled_objects_are_refused(saved, tmp_path):
     hostile = np.empty(12, dtype=object)
     path = saved(y_train=hostile)
-    with pytest.raises(ValueError, match="y_train cannot be read as a plain array; pickled objects are refused"):
+    with pytest.raises(
+        ValueError, match="y_train cannot be read as a plain array; pickled objects are refused"
+    ):
         split_npz(path, num_steps=2)
     (tmp_path / "pickle.npz").write_bytes(hostile.dumps())
     with pytest.raises(ValueError, match="pickle.npz: not an npz file of plain arrays"):
         split_npz(tmp_path / "pickle.npz", num_steps=2)
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"", "not an npz file"), (b"PK\x03\x04 cut", "not an npz file"), (None, "holds a single array"),
-])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "not an npz file"),
+        (b"PK\x03\x04 cut", "not an npz file"),
+        (None, "holds a single array"),
+    ],
+)
 def test_a_file_that_is_no_npz_is_refused(tmp_path, content, message):
     path = tmp_path / "images.npz"
     if content is None:
@@ -145,16 +234,21 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content, message):
 def test_a_damaged_array_is_refused_by_its_key(saved):
     path = saved()
     with open(path, "r+b") as file:
-        file.seek(400)      # inside the pixels of the first array
+        file.seek(400)  # inside the pixels of the first array
         file.write(b"\x00\x01\x02\x03")
     with pytest.raises(ValueError, match="x_train cannot be read"):
         split_npz(path, num_steps=2)
 
 
 def test_a_file_that_is_not_there_is_named_with_what_it_should_hold(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none.npz. split_npz reads an npz file with x_train, y_train, x_test, y_test"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"none.npz. split_npz reads an npz file with x_train, y_train, x_test, y_test",
+    ):
         split_npz(tmp_path / "none.npz", num_steps=2)
     with pytest.raises(ValueError, match="root must name the npz file, got None"):
         split_npz(num_steps=2)
-    with pytest.raises(ValueError, match="download=True is for CIFAR-100 only: an npz file must be on disk"):
+    with pytest.raises(
+        ValueError, match="download=True is for CIFAR-100 only: an npz file must be on disk"
+    ):
         split_npz(tmp_path / "none.npz", num_steps=2, download=True)

@@ -10,7 +10,10 @@ import torch
 from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.scenarios.supervised import class_incremental_benchmark
 from avalanche.benchmarks.utils import AvalancheDataset, as_classification_dataset
-from avalanche.benchmarks.utils.classification_dataset import _make_taskaware_tensor_classification_dataset, lookup
+from avalanche.benchmarks.utils.classification_dataset import (
+    _make_taskaware_tensor_classification_dataset,
+    lookup,
+)
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.benchmarks.utils.flat_data import FlatData
 from avalanche.benchmarks.utils.transform_groups import TransformGroups
@@ -31,7 +34,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche's own deprecation
 
 
 class Pictures(Dataset):
-    """PIL images and python labels, as torchvision's CIFAR gives them. `draw` makes the leaf itself random."""
+    """PIL images and python labels, as torchvision's CIFAR gives them. `draw` makes the leaf itself
+    random.
+    """
 
     def __init__(self, seed=0, draw=False):
         self.data = np.random.default_rng(seed).integers(0, 256, (N, 6, 6, 3), dtype=np.uint8)
@@ -44,7 +49,9 @@ class Pictures(Dataset):
     def __getitem__(self, i):
         image = Image.fromarray(self.data[i])
         if self.draw:
-            image = image.rotate(90 * (int(torch.randint(4, ())) + random.randrange(4) + np.random.randint(4)))
+            image = image.rotate(
+                90 * (int(torch.randint(4, ())) + random.randrange(4) + np.random.randint(4))
+            )
         return image, self.targets[i]
 
 
@@ -60,7 +67,9 @@ class BatchPictures(Pictures):
 
 class CollatedPictures(Pictures):
     def __getitems__(self, positions):
-        return default_collate([(ToTensor()(image), y) for image, y in (self[i] for i in positions)])
+        return default_collate(
+            [(ToTensor()(image), y) for image, y in (self[i] for i in positions)]
+        )
 
 
 class Named(Pictures):
@@ -89,13 +98,19 @@ def tensors(seed=0, dtype=torch.int64):
 
 def steps_of(leaf, train=None, evaluation=None, **options):
     options = {"n_experiences": 2, "task_labels": False, "seed": 3, **options}
-    stream = nc_benchmark(leaf, leaf, train_transform=train, eval_transform=evaluation, **options).train_stream
+    stream = nc_benchmark(
+        leaf, leaf, train_transform=train, eval_transform=evaluation, **options
+    ).train_stream
     return [experience.dataset for experience in stream]
 
 
 def incremental_of(leaf, groups=None):
-    whole = as_classification_dataset(leaf, transform_groups=TransformGroups(groups) if groups else None)
-    stream = class_incremental_benchmark({"train": whole, "test": whole}, num_experiences=2).train_stream
+    whole = as_classification_dataset(
+        leaf, transform_groups=TransformGroups(groups) if groups else None
+    )
+    stream = class_incremental_benchmark(
+        {"train": whole, "test": whole}, num_experiences=2
+    ).train_stream
     return [experience.dataset for experience in stream]
 
 
@@ -105,24 +120,38 @@ def replayed(steps):
 
 
 def with_positions(dataset):
-    return dataset.update_data_attribute("pos", DataAttribute([f"p{i}" for i in range(len(dataset))], "pos", use_in_getitem=True))
+    return dataset.update_data_attribute(
+        "pos", DataAttribute([f"p{i}" for i in range(len(dataset))], "pos", use_in_getitem=True)
+    )
 
 
 def two_leaves(train=None):
-    first, second = (as_classification_dataset(tensors(seed), transform_groups={"train": (train, None)}) for seed in (0, 1))
+    first, second = (
+        as_classification_dataset(tensors(seed), transform_groups={"train": (train, None)})
+        for seed in (0, 1)
+    )
     return first.concat(second).subset([0, 47, 3, 30, 12, 24, 23, 3])
 
 
 def mixed_groups():
-    """A tree with a plain FlatData inside: below it a node uses its own group, not the one chosen at the top."""
+    """A tree with a plain FlatData inside: below it a node uses its own group, not the one chosen
+    at the top.
+    """
     inner = steps_of(tensors(), torch.neg, torch.exp)[0].eval()._flat_data
-    return AvalancheDataset([FlatData([inner], indices=[2, 0, 1])], transform_groups=TransformGroups({"train": (torch.abs, None)}))
+    return AvalancheDataset(
+        [FlatData([inner], indices=[2, 0, 1])],
+        transform_groups=TransformGroups({"train": (torch.abs, None)}),
+    )
 
 
 ARRIVAL = {"fixed_class_order": [2, 0, 3, 1], "class_ids_from_zero_from_first_exp": True}
+
+
 def tensor_images(*, as_pil=False):
     random = np.random.RandomState(0)
-    images = TensorImages(torch.from_numpy(random.randint(0, 256, (18, 3, 8, 8), dtype=np.uint8)), np.arange(18) % 6)
+    images = TensorImages(
+        torch.from_numpy(random.randint(0, 256, (18, 3, 8, 8), dtype=np.uint8)), np.arange(18) % 6
+    )
     images.as_pil = as_pil
     return images
 
@@ -138,15 +167,26 @@ STRUCTURES = {
     "tensors, task labels": lambda: concat_datasets(steps_of(tensors(), task_labels=True)),
     "tensors, eval": lambda: steps_of(tensors(), add_noise, torch.neg)[0].eval(),
     "tensors, train": lambda: steps_of(tensors(), add_noise, torch.neg)[0].eval().train(),
-    "tensors, two random columns": lambda: as_classification_dataset(tensors(), transform_groups={"train": (add_noise, noisy_label)}),
-    "tensors, a random label": lambda: as_classification_dataset(tensors(), transform_groups={"train": (None, noisy_label)}),
-    "tensors, float labels": lambda: AvalancheDataset([TensorDataset(torch.rand(9, 2), torch.rand(9), torch.rand(9, 3))]),
+    "tensors, two random columns": lambda: as_classification_dataset(
+        tensors(), transform_groups={"train": (add_noise, noisy_label)}
+    ),
+    "tensors, a random label": lambda: as_classification_dataset(
+        tensors(), transform_groups={"train": (None, noisy_label)}
+    ),
+    "tensors, float labels": lambda: AvalancheDataset(
+        [TensorDataset(torch.rand(9, 2), torch.rand(9), torch.rand(9, 3))]
+    ),
     "tensors, subset": lambda: steps_of(tensors())[0].subset([4, 4, 0, 7]),
     "tensors, subset from the end": lambda: AvalancheDataset([tensors()]).subset([-1, 3, -2]),
     "tensors, replay": lambda: replayed(steps_of(tensors(), add_noise, torch.neg)),
-    "tensors, frozen": lambda: steps_of(tensors(), torch.neg, torch.exp)[0].train().freeze_transforms().eval(),
+    "tensors, frozen": lambda: (
+        steps_of(tensors(), torch.neg, torch.exp)[0].train().freeze_transforms().eval()
+    ),
     "tensors, frozen and replaced": lambda: (
-        steps_of(tensors(), add_noise, torch.exp)[0].train().replace_current_transform_group((torch.abs, None)).freeze_transforms()
+        steps_of(tensors(), add_noise, torch.exp)[0]
+        .train()
+        .replace_current_transform_group((torch.abs, None))
+        .freeze_transforms()
     ),
     "tensors, transforms on transforms": lambda: AvalancheDataset(
         [steps_of(tensors(), torch.exp, None)[0]],
@@ -154,34 +194,55 @@ STRUCTURES = {
         frozen_transform_groups=TransformGroups({"train": (torch.log1p, None)}),
     ),
     "tensors, numbers as labels": lambda: _make_taskaware_tensor_classification_dataset(
-        torch.rand(9, 2), torch.arange(9, dtype=torch.int32) % 3, transform_groups={"train": (add_noise, None), "eval": (None, None)}
+        torch.rand(9, 2),
+        torch.arange(9, dtype=torch.int32) % 3,
+        transform_groups={"train": (add_noise, None), "eval": (None, None)},
     ),
     "tensors, numbers as labels, eval": lambda: _make_taskaware_tensor_classification_dataset(
-        torch.rand(9, 2), torch.arange(9, dtype=torch.int32) % 3, transform_groups={"train": (add_noise, None), "eval": (None, None)}
+        torch.rand(9, 2),
+        torch.arange(9, dtype=torch.int32) % 3,
+        transform_groups={"train": (add_noise, None), "eval": (None, None)},
     ).eval(),
-    "tensors, real numbers as labels": lambda: _make_taskaware_tensor_classification_dataset(torch.rand(9, 2), torch.arange(9.0)),
+    "tensors, real numbers as labels": lambda: _make_taskaware_tensor_classification_dataset(
+        torch.rand(9, 2), torch.arange(9.0)
+    ),
     "two leaves": two_leaves,
     "two leaves, random": lambda: two_leaves(add_noise),
-    "two leaves, unlike dtypes": lambda: as_classification_dataset(tensors(0, torch.int32)).concat(as_classification_dataset(tensors(1))),
+    "two leaves, unlike dtypes": lambda: as_classification_dataset(tensors(0, torch.int32)).concat(
+        as_classification_dataset(tensors(1))
+    ),
     "groups of their own": mixed_groups,
     "pictures": lambda: steps_of(Pictures(), CROPS, ToTensor())[0],
-    "pictures, eval": lambda: steps_of(Pictures(), CROPS, ToTensor(), class_ids_from_zero_from_first_exp=True)[1].eval(),
+    "pictures, eval": lambda: steps_of(
+        Pictures(), CROPS, ToTensor(), class_ids_from_zero_from_first_exp=True
+    )[1].eval(),
     "pictures, replay": lambda: replayed(steps_of(Pictures(), CROPS, ToTensor())),
     "pictures, two random leaves": lambda: concat_datasets(
         [steps_of(Pictures(seed, draw=True), CROPS, ToTensor())[0] for seed in (0, 1)]
     ).subset([0, 17, 3, 20, 1]),
     "pictures, torch subset": lambda: AvalancheDataset(
-        [Subset(Pictures(draw=True), [3, 9, 9, 2])], transform_groups=TransformGroups({"train": (CROPS, None)})
+        [Subset(Pictures(draw=True), [3, 9, 9, 2])],
+        transform_groups=TransformGroups({"train": (CROPS, None)}),
     ),
     "pictures, batches": lambda: steps_of(BatchPictures(), CROPS, ToTensor())[0],
     "pictures, collated batches": lambda: steps_of(CollatedPictures(), CROPS, ToTensor())[0],
-    "images in a tensor": lambda: steps_of(tensor_images(), ToDtype(torch.float32, scale=True), None)[0],
-    "images in a tensor, as PIL": lambda: steps_of(tensor_images(as_pil=True), CROPS, ToTensor())[0],
-    "images in a tensor, random, replay": lambda: replayed(steps_of(tensor_images(), add_noise_to_bytes, None)),
+    "images in a tensor": lambda: steps_of(
+        tensor_images(), ToDtype(torch.float32, scale=True), None
+    )[0],
+    "images in a tensor, as PIL": lambda: steps_of(tensor_images(as_pil=True), CROPS, ToTensor())[
+        0
+    ],
+    "images in a tensor, random, replay": lambda: replayed(
+        steps_of(tensor_images(), add_noise_to_bytes, None)
+    ),
     "incremental tensors": lambda: incremental_of(tensors())[1],
-    "incremental pictures, replay": lambda: replayed(incremental_of(Pictures(), {"train": (CROPS, None), "eval": (ToTensor(), None)})),
+    "incremental pictures, replay": lambda: replayed(
+        incremental_of(Pictures(), {"train": (CROPS, None), "eval": (ToTensor(), None)})
+    ),
     "names of positions": lambda: with_positions(steps_of(tensors())[0]),
-    "a repeated data set": lambda: (lambda data: AvalancheDataset([data, data, data]))(AvalancheDataset([tensors()])),
+    "a repeated data set": lambda: (lambda data: AvalancheDataset([data, data, data]))(
+        AvalancheDataset([tensors()])
+    ),
 }
 
 
@@ -213,7 +274,9 @@ def test_a_batch_is_the_collated_samples_and_draws_what_a_loop_draws(structure):
     flat = flatten(dataset)
     positions = [*torch.randperm(len(dataset)).tolist(), 0, 2, 0]
     ours, drawn = after_seeding(lambda: flat.__getitems__(positions))
-    theirs, expected = after_seeding(lambda: default_collate([dataset[position] for position in positions]))
+    theirs, expected = after_seeding(
+        lambda: default_collate([dataset[position] for position in positions])
+    )
     equal(ours, theirs)
     assert drawn == expected and len(flat) == len(dataset)
 
@@ -222,8 +285,12 @@ def test_a_batch_is_the_collated_samples_and_draws_what_a_loop_draws(structure):
 def test_a_loader_over_the_flat_view_gives_avalanches_batches(structure):
     dataset = STRUCTURES[structure]()
     options = {"batch_size": 5, "shuffle": True}
-    ours, _ = after_seeding(lambda: list(DataLoader(flatten(dataset), collate_fn=collate, **options)))
-    theirs, _ = after_seeding(lambda: list(DataLoader(dataset, collate_fn=dataset.collate_fn, **options)))
+    ours, _ = after_seeding(
+        lambda: list(DataLoader(flatten(dataset), collate_fn=collate, **options))
+    )
+    theirs, _ = after_seeding(
+        lambda: list(DataLoader(dataset, collate_fn=dataset.collate_fn, **options))
+    )
     assert len(ours) == len(theirs) == -(-len(dataset) // 5)
     for a, b in zip(ours, theirs, strict=True):
         equal(a, b)
@@ -233,18 +300,24 @@ def test_a_loader_over_the_flat_view_gives_avalanches_batches(structure):
 def test_two_workers_give_the_batches_of_avalanches_two_workers(structure):
     dataset = STRUCTURES[structure]()
     options = {"batch_size": 4, "num_workers": 2}
-    ours, _ = after_seeding(lambda: list(DataLoader(flatten(dataset), collate_fn=collate, **options)))
+    ours, _ = after_seeding(
+        lambda: list(DataLoader(flatten(dataset), collate_fn=collate, **options))
+    )
     theirs, _ = after_seeding(lambda: list(DataLoader(dataset, **options)))
     for a, b in zip(ours, theirs, strict=True):
         equal(a, b)
 
 
-@pytest.mark.parametrize("structure", ["tensors, two random columns", "incremental tensors", "names of positions"])
+@pytest.mark.parametrize(
+    "structure", ["tensors, two random columns", "incremental tensors", "names of positions"]
+)
 def test_a_sample_is_the_sample_of_the_data_set(structure):
     dataset = STRUCTURES[structure]()
     ours, _ = after_seeding(lambda: flatten(dataset)[3])
     theirs, _ = after_seeding(lambda: dataset[3])
-    assert type(ours) is type(theirs) and [type(value) for value in ours] == [type(value) for value in theirs]
+    assert type(ours) is type(theirs) and [type(value) for value in ours] == [
+        type(value) for value in theirs
+    ]
     equal(default_collate([ours]), default_collate([theirs]))
 
 
@@ -258,7 +331,11 @@ def test_looking_at_the_leaves_leaves_the_generators_alone(structure):
 
 def test_labels_and_tasks_are_int64_on_both_kinds_of_batch():
     x, y, t = flatten(steps_of(Pictures(), CROPS, ToTensor())[0]).__getitems__([0, 1])
-    assert (x.dtype, y.dtype, t.dtype) == (torch.float32, torch.int64, torch.int64) and t.tolist() == [0, 0]
+    assert (x.dtype, y.dtype, t.dtype) == (
+        torch.float32,
+        torch.int64,
+        torch.int64,
+    ) and t.tolist() == [0, 0]
     assert len(flatten(incremental_of(tensors())[0]).__getitems__([0, 1])) == 2
 
 
@@ -268,7 +345,10 @@ BASE = {
     "pictures": lambda: steps_of(Pictures(), CROPS, ToTensor()),
 }
 NUMBERS = st.lists(st.integers(0, 999), min_size=1, max_size=12)
-OPERATIONS = st.lists(st.tuples(st.sampled_from(["subset", "concat", "step", "train", "eval", "freeze"]), NUMBERS), max_size=8)
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["subset", "concat", "step", "train", "eval", "freeze"]), NUMBERS),
+    max_size=8,
+)
 
 
 @settings(max_examples=60)
@@ -284,7 +364,9 @@ def test_every_tree_of_subsets_and_concatenations_is_reproduced(base, operations
         elif operation == "concat":
             dataset = dataset.concat(dataset.subset(indices))
         elif operation == "step":
-            dataset = concat_datasets([dataset, steps[1].subset([number % len(steps[1]) for number in numbers])])
+            dataset = concat_datasets(
+                [dataset, steps[1].subset([number % len(steps[1]) for number in numbers])]
+            )
         elif operation == "freeze":
             dataset = dataset.freeze_transforms()
         else:
@@ -292,9 +374,12 @@ def test_every_tree_of_subsets_and_concatenations_is_reproduced(base, operations
     flat = flatten(dataset)
     positions = list(range(len(dataset)))[::-1][:30]
     try:
-        theirs, expected = after_seeding(lambda: default_collate([dataset[position] for position in positions]))
+        theirs, expected = after_seeding(
+            lambda: default_collate([dataset[position] for position in positions])
+        )
     except TypeError:
-        reject()  # labels of two kinds, tensors and numbers, which torch itself cannot put into a batch
+        # labels of two kinds, tensors and numbers, which torch itself cannot put into a batch
+        reject()
     ours, drawn = after_seeding(lambda: flat.__getitems__(positions))
     equal(ours, theirs)
     assert drawn == expected
@@ -309,7 +394,9 @@ def test_fifty_rounds_of_replay_stay_one_source():
     assert len(flat.sources) == 1
     positions = list(range(len(dataset)))
     ours, _ = after_seeding(lambda: flat.__getitems__(positions))
-    theirs, _ = after_seeding(lambda: default_collate([dataset[position] for position in positions]))
+    theirs, _ = after_seeding(
+        lambda: default_collate([dataset[position] for position in positions])
+    )
     equal(ours, theirs)
 
 
@@ -324,7 +411,9 @@ def test_a_leaf_that_reads_batches_is_asked_once_for_a_batch():
 def test_tensors_without_transforms_are_not_read_sample_by_sample(monkeypatch):
     flat = flatten(steps_of(tensors(), **ARRIVAL)[0])
     leaves = flatten(two_leaves())
-    monkeypatch.setattr(TensorDataset, "__getitem__", lambda self, i: pytest.fail("read one by one"))
+    monkeypatch.setattr(
+        TensorDataset, "__getitem__", lambda self, i: pytest.fail("read one by one")
+    )
     assert len(flat.__getitems__([4, 2])[0]) == len(leaves.__getitems__([0, 1])[0]) == 2
 
 
@@ -362,22 +451,45 @@ REFUSED = {
     "no AvalancheDataset": (tensors, "TensorDataset is no AvalancheDataset"),
     "its own reading": (lambda: OwnReading([tensors()]), "OwnReading"),
     "dict samples": (lambda: AvalancheDataset([Named()]), "Named gives a dict"),
-    "dict samples, behind others": (lambda: AvalancheDataset([Pictures(), Named()]), "Named gives a dict"),
+    "dict samples, behind others": (
+        lambda: AvalancheDataset([Pictures(), Named()]),
+        "Named gives a dict",
+    ),
     "one value": (lambda: AvalancheDataset([TensorDataset(torch.rand(3, 2))]), "gives a tuple"),
-    "its own collate": (lambda: AvalancheDataset([tensors()], collate_fn=lambda batch: batch), "default_collate"),
+    "its own collate": (
+        lambda: AvalancheDataset([tensors()], collate_fn=lambda batch: batch),
+        "default_collate",
+    ),
     "an empty set": (lambda: AvalancheDataset([tensors()]).subset([]), "empty"),
-    "an unknown layer": (lambda: AvalancheDataset([OwnLayer([tensors()], can_flatten=False)]), "unknown layer OwnLayer"),
-    "unknown groups": (lambda: AvalancheDataset([tensors()], transform_groups=OwnGroups({"train": None})), "OwnGroups"),
+    "an unknown layer": (
+        lambda: AvalancheDataset([OwnLayer([tensors()], can_flatten=False)]),
+        "unknown layer OwnLayer",
+    ),
+    "unknown groups": (
+        lambda: AvalancheDataset([tensors()], transform_groups=OwnGroups({"train": None})),
+        "OwnGroups",
+    ),
     "a missing group": (
-        lambda: grouped((torch.neg, None), group="odd").with_transforms("odd").concat(grouped((torch.neg, None), 1)).with_transforms("odd"),
+        lambda: (
+            grouped((torch.neg, None), group="odd")
+            .with_transforms("odd")
+            .concat(grouped((torch.neg, None), 1))
+            .with_transforms("odd")
+        ),
         "no transform group 'odd'",
     ),
     "x and y at once": (
         lambda: grouped(MultiParamTransformCallable(lambda x, y: (x, y))),
         "MultiParamTransformCallable",
     ),
-    "too many transforms": (lambda: grouped((None, None, torch.neg)), "fewer than there are transforms"),
-    "an index outside": (lambda: AvalancheDataset([tensors(0), tensors(1)]).subset([0, 48]), "index 48 in a concatenation of 48"),
+    "too many transforms": (
+        lambda: grouped((None, None, torch.neg)),
+        "fewer than there are transforms",
+    ),
+    "an index outside": (
+        lambda: AvalancheDataset([tensors(0), tensors(1)]).subset([0, 48]),
+        "index 48 in a concatenation of 48",
+    ),
 }
 
 
@@ -399,7 +511,9 @@ def test_positions_outside_are_named(positions):
 
 
 def test_a_mapping_too_short_for_some_labels_fails_only_where_they_are_read():
-    dataset = as_classification_dataset(tensors(), transform_groups={"train": (None, partial(lookup, [7, 8, 9]))})
+    dataset = as_classification_dataset(
+        tensors(), transform_groups={"train": (None, partial(lookup, [7, 8, 9]))}
+    )
     flat = flatten(dataset)
     good = [i for i in range(N) if tensors().targets[i] < 3]
     equal(flat.__getitems__(good), default_collate([dataset[i] for i in good]))

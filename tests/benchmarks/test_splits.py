@@ -1,4 +1,6 @@
-"""How classes are dealt out: orders, steps, labels, transform groups and random state, on digits and on a tiny CIFAR-100."""
+"""How classes are dealt out: orders, steps, labels, transform groups and random state, on digits
+and on a tiny CIFAR-100.
+"""
 
 import pickle
 import random
@@ -25,7 +27,9 @@ def classes_by_step(stream) -> list[set[int]]:
 
 @pytest.fixture
 def cifar_root(tmp_path, monkeypatch):
-    """CIFAR-100's files with two training images and one test image a class, each pixel telling split, class and colour."""
+    """CIFAR-100's files with two training images and one test image a class, each pixel telling
+    split, class and colour.
+    """
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     generator = np.random.RandomState(0)
@@ -33,7 +37,9 @@ def cifar_root(tmp_path, monkeypatch):
         labels = np.tile(np.arange(100), repeats)
         pixels = generator.randint(0, 256, (len(labels), 3072)).astype(np.uint8)
         (folder / name).write_bytes(pickle.dumps({"data": pixels, "fine_labels": labels.tolist()}))
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [f"name{class_id}" for class_id in range(100)]}))
+    (folder / "meta").write_bytes(
+        pickle.dumps({"fine_label_names": [f"name{class_id}" for class_id in range(100)]})
+    )
     monkeypatch.setattr(cifar, "check_integrity", lambda path, md5: True)
     return tmp_path
 
@@ -58,13 +64,19 @@ def test_a_base_step_holds_half_of_the_classes_and_is_not_counted(num_steps):
 
 @pytest.mark.parametrize("base_fraction, num_steps", [(0.0, 10), (0.0, 50), (0.5, 5), (0.5, 50)])
 @pytest.mark.parametrize("name", ["paper", "cifar100-b"])
-def test_cifar100_arrives_in_the_papers_order_by_default(cifar_root, base_fraction, num_steps, name):
+def test_cifar100_arrives_in_the_papers_order_by_default(
+    cifar_root, base_fraction, num_steps, name
+):
     chosen = {} if name == "paper" else {"class_order": name}
-    benchmark = split_cifar100(cifar_root, num_steps=num_steps, base_fraction=base_fraction, **chosen)
+    benchmark = split_cifar100(
+        cifar_root, num_steps=num_steps, base_fraction=base_fraction, **chosen
+    )
     order = class_order("cifar100-a" if name == "paper" else name)
     base = int(100 * base_fraction)
     size = (100 - base) // num_steps
-    expected = [set(order[:base])] * (base > 0) + [set(order[start : start + size]) for start in range(base, 100, size)]
+    expected = [set(order[:base])] * (base > 0) + [
+        set(order[start : start + size]) for start in range(base, 100, size)
+    ]
     assert classes_by_step(benchmark.train_stream) == expected
     assert classes_by_step(benchmark.test_stream) == expected
     assert benchmark.classes_order == list(order)
@@ -75,12 +87,20 @@ def test_a_cifar_image_keeps_its_label_name_and_pixels(cifar_root):
     benchmark = split_cifar100(cifar_root, num_steps=10)
     stored = pickle.loads((cifar_root / "cifar-100-python" / "test").read_bytes())
     for class_id in (87, 5, 43):
-        experience = next(one for one in benchmark.test_stream if class_id in one.classes_in_this_experience)
+        experience = next(
+            one for one in benchmark.test_stream if class_id in one.classes_in_this_experience
+        )
         position = list(experience.dataset.targets).index(class_id)
         image, label, task = experience.dataset[position]
-        planes = stored["data"][stored["fine_labels"].index(class_id)].reshape(3, 32, 32)      # red, green, blue
-        for channel, (mean, std) in enumerate([(0.5071, 0.2675), (0.4867, 0.2565), (0.4408, 0.2761)]):
-            np.testing.assert_allclose(image[channel], (planes[channel] / 255 - mean) / std, atol=1e-5)
+        planes = stored["data"][stored["fine_labels"].index(class_id)].reshape(
+            3, 32, 32
+        )  # red, green, blue
+        for channel, (mean, std) in enumerate(
+            [(0.5071, 0.2675), (0.4867, 0.2565), (0.4408, 0.2761)]
+        ):
+            np.testing.assert_allclose(
+                image[channel], (planes[channel] / 255 - mean) / std, atol=1e-5
+            )
         assert (label, task) == (class_id, 0)
     assert benchmark.class_names[87] == "name87" and len(benchmark.class_names) == 100
 
@@ -91,34 +111,56 @@ def test_the_eval_group_is_fixed_and_the_train_group_is_drawn(cifar_root):
     data = benchmark.train_stream[0].dataset
     assert torch.equal(data.eval()[3][0], data.eval()[3][0])
     assert len({tuple(data.train()[3][0].flatten().tolist()) for _ in range(6)}) == 6
-    assert len({tuple(data[3][0].flatten().tolist()) for _ in range(6)}) == 6      # a training stream starts in the train group
+    assert (
+        len({tuple(data[3][0].flatten().tolist()) for _ in range(6)}) == 6
+    )  # a training stream starts in the train group
     test = benchmark.test_stream[0].dataset
-    assert torch.equal(test[3][0], test[3][0])                                     # a test stream in the eval group
+    assert torch.equal(test[3][0], test[3][0])  # a test stream in the eval group
 
 
-@pytest.mark.parametrize("transforms, image_size, side", [
-    ("official", None, 224), ("official", 32, 32), ("dytox", None, 32), ("dytox", 64, 64), ("plain", None, 32), ("plain", 40, 40),
-])
-def test_official_enlarges_cifar_to_224_px_and_the_others_do_not(cifar_root, transforms, image_size, side):
-    benchmark = split_cifar100(cifar_root, num_steps=5, transforms=transforms, image_size=image_size)
+@pytest.mark.parametrize(
+    "transforms, image_size, side",
+    [
+        ("official", None, 224),
+        ("official", 32, 32),
+        ("dytox", None, 32),
+        ("dytox", 64, 64),
+        ("plain", None, 32),
+        ("plain", 40, 40),
+    ],
+)
+def test_official_enlarges_cifar_to_224_px_and_the_others_do_not(
+    cifar_root, transforms, image_size, side
+):
+    benchmark = split_cifar100(
+        cifar_root, num_steps=5, transforms=transforms, image_size=image_size
+    )
     assert benchmark.image_shape == benchmark.test_stream[0].dataset[0][0].shape == (3, side, side)
     assert benchmark.train_stream[0].dataset[0][0].shape == (3, side, side)
 
 
 def test_dytox_at_a_small_size_refuses_images_it_would_have_to_resize(cifar_root):
-    with pytest.raises(ValueError, match=r"image_size is 28, the images are \(width, height\) \(32, 32\)"):
+    with pytest.raises(
+        ValueError, match=r"image_size is 28, the images are \(width, height\) \(32, 32\)"
+    ):
         split_cifar100(cifar_root, num_steps=5, image_size=28)
 
 
 def test_cifar_that_is_not_on_disk_says_where_it_looked_and_how_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         split_cifar100(tmp_path, num_steps=10)
-    for part in (str(tmp_path / "cifar-100-python" / "train"), "meta", "download=True", "cifar-100-python.tar.gz"):
+    for part in (
+        str(tmp_path / "cifar-100-python" / "train"),
+        "meta",
+        "download=True",
+        "cifar-100-python.tar.gz",
+    ):
         assert part in str(error.value)
 
 
 def test_a_damaged_cifar_file_is_not_read(cifar_root, monkeypatch):
-    monkeypatch.undo()      # torchvision's own check of the md5 sums: these files are not the official ones
+    # torchvision's own check of the md5 sums: these files are not the official ones
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="is damaged: the md5 sum"):
         split_cifar100(cifar_root, num_steps=10)
 
@@ -144,7 +186,9 @@ def test_digits_are_scikit_learns_pixels_under_their_own_labels():
         train = [i for i in range(len(own)) if i % 5 != 1]
         for stream, chosen in ((benchmark.train_stream, train), (benchmark.test_stream, test)):
             data = next(one for one in stream if class_id in one.classes_in_this_experience).dataset
-            images = torch.stack([data[i][0] for i, label in enumerate(data.targets) if label == class_id])
+            images = torch.stack(
+                [data[i][0] for i, label in enumerate(data.targets) if label == class_id]
+            )
             torch.testing.assert_close(images, torch.from_numpy(own[chosen]).float())
 
 
@@ -161,8 +205,14 @@ def test_without_an_order_the_seed_draws_one():
 
 @pytest.fixture
 def untyped(monkeypatch):
-    """The package without run-time type checks: beartype draws the item it looks at from `random`."""
-    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "jaxtyping" not in type(finder).__module__])
+    """The package without run-time type checks: beartype draws the item it looks at from
+    `random`.
+    """
+    monkeypatch.setattr(
+        sys,
+        "meta_path",
+        [finder for finder in sys.meta_path if "jaxtyping" not in type(finder).__module__],
+    )
     for name in [name for name in sys.modules if name.split(".")[0] == "avalanche_hfc"]:
         monkeypatch.delitem(sys.modules, name)
     return import_module("avalanche_hfc.benchmarks")
@@ -175,27 +225,62 @@ def test_making_a_benchmark_leaves_every_global_generator_alone(untyped):
         untyped.split_digits(num_steps=5, seed=seed)
     untyped.class_order("cifar100-a"), untyped.build_transforms("official", 32)
     assert random.getstate() == before[0]
-    assert all(np.array_equal(new, old) for new, old in zip(np.random.get_state(), before[1], strict=True))
+    assert all(
+        np.array_equal(new, old) for new, old in zip(np.random.get_state(), before[1], strict=True)
+    )
     assert torch.equal(torch.get_rng_state(), before[2])
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"num_steps": 3}, "10 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 5, 10."),
-    ({"num_steps": 2, "base_fraction": 0.5},
-     "5 classes after a base step of 5 cannot be split evenly over 2 steps. Allowed num_steps: 1, 5."),
-    ({"num_steps": 0}, "num_steps must be a whole number of at least 1, got 0."),
-    ({"base_fraction": 0.4}, "base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got 0.4."),
-    ({"class_order": [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 12]},
-     "class_order (given) must hold each class id from 0 to 9 once. missing: 9; repeated: 8; unknown: 12."),
-    ({"class_order": [*range(9), -1]}, "class_order (given) must hold each class id from 0 to 9 once. missing: 9; unknown: -1."),
-    ({"class_order": range(100)},
-     "class_order (given) must hold each class id from 0 to 9 once. unknown: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 … (90 in all)."),
-    ({"class_order": "paper"}, "class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None, a name or all class ids."),
-    ({"transforms": "plan"}, "Unknown transforms 'plan'. Known: dytox, official, plain. Did you mean 'plain'?"),
-    ({"transforms": "dytox"}, "transforms 'dytox' need uint8 images, these are float. Use transforms='plain' or convert them."),
-    ({"image_size": 0}, "image_size must be at least 1 pixel or None, got 0."),
-    ({"seed": -1}, "seed must be between 0 and 2**32 - 1, got -1."),
-])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"num_steps": 3},
+            "10 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 5, 10.",
+        ),
+        (
+            {"num_steps": 2, "base_fraction": 0.5},
+            "5 classes after a base step of 5 cannot be split evenly over 2 steps. Allowed "
+            "num_steps: 1, 5.",
+        ),
+        ({"num_steps": 0}, "num_steps must be a whole number of at least 1, got 0."),
+        (
+            {"base_fraction": 0.4},
+            "base_fraction must be 0 (equal steps) or 0.5 (half of the classes first), got 0.4.",
+        ),
+        (
+            {"class_order": [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 12]},
+            "class_order (given) must hold each class id from 0 to 9 once. missing: 9; "
+            "repeated: 8; unknown: 12.",
+        ),
+        (
+            {"class_order": [*range(9), -1]},
+            "class_order (given) must hold each class id from 0 to 9 once. missing: 9; "
+            "unknown: -1.",
+        ),
+        (
+            {"class_order": range(100)},
+            "class_order (given) must hold each class id from 0 to 9 once. unknown: 10, 11, "
+            "12, 13, 14, 15, 16, 17, 18, 19 … (90 in all).",
+        ),
+        (
+            {"class_order": "paper"},
+            "class_order 'paper' exists for CIFAR-100 and ImageNet only. Pass None, a name "
+            "or all class ids.",
+        ),
+        (
+            {"transforms": "plan"},
+            "Unknown transforms 'plan'. Known: dytox, official, plain. Did you mean 'plain'?",
+        ),
+        (
+            {"transforms": "dytox"},
+            "transforms 'dytox' need uint8 images, these are float. Use transforms='plain' "
+            "or convert them.",
+        ),
+        ({"image_size": 0}, "image_size must be at least 1 pixel or None, got 0."),
+        ({"seed": -1}, "seed must be between 0 and 2**32 - 1, got -1."),
+    ],
+)
 def test_a_bad_argument_is_named_with_what_is_allowed(options, message):
     with pytest.raises(ValueError) as error:
         split_digits(**{"num_steps": 5, **options})
@@ -208,7 +293,11 @@ def test_a_misspelt_order_lists_the_names():
 
 
 def test_bad_arguments_are_refused_before_the_data_is_looked_for(tmp_path):
-    for options in ({"num_steps": 7}, {"num_steps": 10, "class_order": [1]}, {"num_steps": 10, "class_order": "imagenet1000"}):
+    for options in (
+        {"num_steps": 7},
+        {"num_steps": 10, "class_order": [1]},
+        {"num_steps": 10, "class_order": "imagenet1000"},
+    ):
         with pytest.raises(ValueError, match="100|0 to 99"):
             split_cifar100(tmp_path / "nowhere", **options)
 

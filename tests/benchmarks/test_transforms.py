@@ -1,4 +1,6 @@
-"""Transforms against DyTox's and the released code's: stages, parameters, and pixel values computed by hand."""
+"""Transforms against DyTox's and the released code's: stages, parameters, and pixel values computed
+by hand.
+"""
 
 import random
 
@@ -9,7 +11,15 @@ from PIL import Image
 from timm.data.auto_augment import AugmentOp, RandAugment
 from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import MaybeToTensor, RandomResizedCropAndInterpolation
-from torchvision.transforms import CenterCrop, InterpolationMode, Normalize, RandomCrop, RandomHorizontalFlip, Resize, ToTensor
+from torchvision.transforms import (
+    CenterCrop,
+    InterpolationMode,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    Resize,
+    ToTensor,
+)
 
 from avalanche_hfc.benchmarks import TRANSFORMS, build_transforms
 from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, PlainTransform
@@ -21,11 +31,15 @@ OPERATIONS = (
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
-    return Image.fromarray(np.random.RandomState(seed).randint(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.RandomState(seed).randint(0, 256, (height, width, 3), dtype=np.uint8)
+    )
 
 
 def statistics_of(stage: Normalize) -> tuple:
-    return tuple(tuple(round(float(value), 4) for value in values) for values in (stage.mean, stage.std))
+    return tuple(
+        tuple(round(float(value), 4) for value in values) for values in (stage.mean, stage.std)
+    )
 
 
 def test_the_statistics_are_those_of_the_table():
@@ -33,14 +47,27 @@ def test_the_statistics_are_those_of_the_table():
     assert CIFAR100 == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 
-@pytest.mark.parametrize("name, image_size, statistics", [
-    ("dytox", 224, IMAGENET), ("dytox", 32, CIFAR100), ("official", 224, IMAGENET), ("official", 32, IMAGENET),
-])
+@pytest.mark.parametrize(
+    "name, image_size, statistics",
+    [
+        ("dytox", 224, IMAGENET),
+        ("dytox", 32, CIFAR100),
+        ("official", 224, IMAGENET),
+        ("official", 32, IMAGENET),
+    ],
+)
 def test_the_training_stages_are_those_of_the_table(name, image_size, statistics):
     stages = build_transforms(name, image_size, statistics=CIFAR100)[0].transforms
     crop = RandomResizedCropAndInterpolation if image_size == 224 else RandomCrop
     erasing = [RandomErasing] if name == "official" else []
-    assert [type(stage) for stage in stages] == [crop, RandomHorizontalFlip, RandAugment, MaybeToTensor, Normalize, *erasing]
+    assert [type(stage) for stage in stages] == [
+        crop,
+        RandomHorizontalFlip,
+        RandAugment,
+        MaybeToTensor,
+        Normalize,
+        *erasing,
+    ]
     assert stages[1].p == 0.5
     assert statistics_of(stages[4]) == statistics
 
@@ -58,7 +85,12 @@ def test_images_up_to_32_px_are_padded_by_4_and_cropped(name, image_size, padded
     crop = build_transforms(name, image_size)[0].transforms[0]
     assert isinstance(crop, RandomCrop) == padded
     if padded:
-        assert crop.size == (32, 32) and crop.padding == 4 and crop.fill == 0 and crop.padding_mode == "constant"
+        assert (
+            crop.size == (32, 32)
+            and crop.padding == 4
+            and crop.fill == 0
+            and crop.padding_mode == "constant"
+        )
 
 
 @pytest.mark.parametrize("name", ["dytox", "official"])
@@ -70,13 +102,15 @@ def test_rand_augment_is_m9_mstd_half_inc1(name, image_size):
     for operation in augment.ops:
         assert isinstance(operation, AugmentOp) and operation.prob == 0.5
         assert operation.magnitude == 9 and operation.magnitude_std == 0.5
-        assert operation.kwargs["fillcolor"] == (124, 116, 104)      # ImageNet's mean, also for CIFAR
+        assert operation.kwargs["fillcolor"] == (124, 116, 104)  # ImageNet's mean, also for CIFAR
         assert operation.kwargs["resample"] == Image.BICUBIC
 
 
 @pytest.mark.parametrize("magnitude, kept", [(0, 4), (4.9, 3), (9.9, 1), (10, 0)])
 def test_posterize_keeps_the_bits_of_its_magnitude_down_to_none(magnitude, kept):
-    operation = build_transforms("dytox", 32)[0].transforms[2].ops[OPERATIONS.index("PosterizeIncreasing")]
+    operation = (
+        build_transforms("dytox", 32)[0].transforms[2].ops[OPERATIONS.index("PosterizeIncreasing")]
+    )
     operation.magnitude, operation.magnitude_std, operation.prob = magnitude, 0, 1
     image = picture(32, 32)
     expected = np.asarray(image) & (0xFF00 >> kept & 0xFF)
@@ -85,7 +119,11 @@ def test_posterize_keeps_the_bits_of_its_magnitude_down_to_none(magnitude, kept)
 
 def test_official_erases_a_quarter_of_the_images_by_noise():
     erasing = build_transforms("official", 224)[0].transforms[-1]
-    assert erasing.probability == 0.25 and erasing.per_pixel and erasing.min_count == erasing.max_count == 1
+    assert (
+        erasing.probability == 0.25
+        and erasing.per_pixel
+        and erasing.min_count == erasing.max_count == 1
+    )
     assert (erasing.min_area, round(erasing.max_area, 4)) == (0.02, 0.3333)
     assert np.exp(erasing.log_aspect_ratio) == pytest.approx([0.3, 1 / 0.3])
 
@@ -96,15 +134,27 @@ def test_large_images_are_evaluated_on_the_centre_of_256_px(name):
     assert [type(stage) for stage in stages] == [Resize, CenterCrop, MaybeToTensor, Normalize]
     assert stages[0].size == 256 and stages[0].interpolation == InterpolationMode.BICUBIC
     image = picture(300, 280)
-    shrunk = np.asarray(image.resize((int(256 * 300 / 280), 256), Image.BICUBIC), dtype=np.float64) / 255
+    shrunk = (
+        np.asarray(image.resize((int(256 * 300 / 280), 256), Image.BICUBIC), dtype=np.float64) / 255
+    )
     left, top = round((shrunk.shape[1] - 224) / 2), round((256 - 224) / 2)
-    expected = (shrunk[top : top + 224, left : left + 224] - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
-    np.testing.assert_allclose(build_transforms(name, 224)[1](image).permute(1, 2, 0), expected, atol=1e-5)
+    expected = (shrunk[top : top + 224, left : left + 224] - (0.485, 0.456, 0.406)) / (
+        0.229,
+        0.224,
+        0.225,
+    )
+    np.testing.assert_allclose(
+        build_transforms(name, 224)[1](image).permute(1, 2, 0), expected, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("name, mean, std", [
-    ("dytox", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)), ("official", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-])
+@pytest.mark.parametrize(
+    "name, mean, std",
+    [
+        ("dytox", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+        ("official", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ],
+)
 def test_small_images_are_evaluated_as_they_are(name, mean, std):
     image = picture(32, 32)
     transform = build_transforms(name, 32, statistics=CIFAR100)[1]
@@ -129,7 +179,9 @@ def test_plain_scales_bytes_to_minus_one_and_one():
     pixels = torch.tensor([[[0, 51], [102, 255]]], dtype=torch.uint8)
     for transform in (train, evaluate):
         torch.testing.assert_close(transform(pixels), torch.tensor([[[-1.0, -0.6], [-0.2, 1.0]]]))
-        torch.testing.assert_close(transform(pixels / 255), torch.tensor([[[-1.0, -0.6], [-0.2, 1.0]]]))
+        torch.testing.assert_close(
+            transform(pixels / 255), torch.tensor([[[-1.0, -0.6], [-0.2, 1.0]]])
+        )
 
 
 def test_plain_takes_a_pil_image_a_tensor_and_a_batch_alike():
@@ -142,10 +194,14 @@ def test_plain_takes_a_pil_image_a_tensor_and_a_batch_alike():
 
 
 def test_plain_squashes_the_whole_image_into_the_square():
-    columns = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(1, 2, 4)      # left half black, right half white
+    columns = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(
+        1, 2, 4
+    )  # left half black, right half white
     enlarged = PlainTransform(2)(columns)
     assert enlarged[0, :, 0].tolist() == pytest.approx([enlarged[0, 0, 0].item()] * 2)
-    assert enlarged[0, 0, 0] == pytest.approx(-enlarged[0, 0, 1].item())      # mirror image about grey: nothing was cut off
+    assert enlarged[0, 0, 0] == pytest.approx(
+        -enlarged[0, 0, 1].item()
+    )  # mirror image about grey: nothing was cut off
     assert enlarged[0, 0, 0] < -0.5
 
 
@@ -157,5 +213,8 @@ def test_plain_leaves_the_size_alone_where_it_fits():
 def test_an_unknown_name_is_answered_with_all_names_and_the_nearest():
     with pytest.raises(ValueError) as error:
         build_transforms("dytx", 32)
-    assert str(error.value) == "Unknown transforms 'dytx'. Known: dytox, official, plain. Did you mean 'dytox'?"
+    assert (
+        str(error.value)
+        == "Unknown transforms 'dytx'. Known: dytox, official, plain. Did you mean 'dytox'?"
+    )
     assert list(TRANSFORMS) == ["dytox", "official", "plain"]

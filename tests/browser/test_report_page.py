@@ -1,7 +1,8 @@
 """The report as a real browser shows it: wide and narrow, light and dark.
 
-Plain chromium. A script in a copy of the page tells what it finds to a page around it, whose DOM is printed: a frame can be narrower than
-a window, which chromium does not make smaller than 500 pixels.
+Plain chromium. A script in a copy of the page tells what it finds to a page around it, whose DOM is
+printed: a frame can be narrower than a window, which chromium does not make smaller than 500
+pixels.
 """
 
 import html
@@ -17,8 +18,18 @@ from synthetic_runs import HUNDRED, write_runs
 
 from avalanche_hfc.report.page import as_html, make_report
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser: install chromium to look at the page")
+BROWSER = next(
+    filter(
+        None,
+        map(
+            shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+        ),
+    ),
+    None,
+)
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no browser: install chromium to look at the page"
+)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-extensions --no-first-run "
     "--hide-scrollbars --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"
@@ -40,22 +51,32 @@ def page(tmp_path_factory):
     """Two recipes × two seeds of a hundred classes in ten steps, with pictures of exemplars."""
     folder = tmp_path_factory.mktemp("page")
     runs = write_runs(folder / "runs", seeds=(0, 1), names=HUNDRED, num_steps=10)
-    report = make_report(runs, pictures=lambda run: lambda position: np.full((8, 8, 3), position % 251, dtype=np.uint8))
+    report = make_report(
+        runs,
+        pictures=lambda run: lambda position: np.full((8, 8, 3), position % 251, dtype=np.uint8),
+    )
     return as_html(report)
 
 
 def look(page, folder, width, scheme, script=SCRIPT):
-    """(what the script has found, what the console said) at this width of the window, light or dark."""
+    """(what the script has found, what the console said) at this width of the window, light or
+    dark.
+    """
     copy = folder / f"{width}-{scheme}.html"
     copy.write_text(page.replace("<head>", f"<head><script>{script}</script>", 1))
     around = folder / f"around-{copy.name}"
     around.write_text(AROUND.format(name=copy.name, width=width))
-    view = ["--window-size=1400,1000", f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"]
+    view = [
+        "--window-size=1400,1000",
+        f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
+    ]
     command = [BROWSER, *FLAGS, *view, f"--user-data-dir={folder / 'profile'}", around.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     found = re.search(r'<pre id="findings">(.*?)</pre>', result.stdout, flags=re.DOTALL)
     assert found, f"The browser did not show the page: {result.stderr[-2000:]}"
-    return json.loads(html.unescape(found.group(1))), [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(html.unescape(found.group(1))), [
+        line for line in result.stderr.splitlines() if "CONSOLE" in line
+    ]
 
 
 @pytest.fixture(scope="module", params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")
@@ -88,7 +109,9 @@ def test_letters_and_lines_of_the_figures_can_be_read(view):
 
 def test_the_map_of_a_hundred_classes_can_be_read(view):
     _, _, found, _ = view
-    assert found["smallestHeatLetter"] >= 9 and found["narrowestCell"] >= 15 and found["cutCells"] == 0
+    assert (
+        found["smallestHeatLetter"] >= 9 and found["narrowestCell"] >= 15 and found["cutCells"] == 0
+    )
     assert found["faintestCell"] >= 3
 
 
@@ -98,9 +121,11 @@ def test_the_ground_follows_light_and_dark(view):
 
 
 def test_an_error_would_be_seen(page, tmp_path):
-    broken = page.replace("</main>", '<img src="missing.png" alt="x"><div style="width:2000px">x</div></main>').replace(
-        "</body>", "<script>undefinedName()</script></body>"
-    )
+    broken = page.replace(
+        "</main>", '<img src="missing.png" alt="x"><div style="width:2000px">x</div></main>'
+    ).replace("</body>", "<script>undefinedName()</script></body>")
     found, console = look(broken, tmp_path, 400, "light")
-    assert any("undefinedName" in error for error in found["errors"]) and any("undefinedName" in line for line in console)
+    assert any("undefinedName" in error for error in found["errors"]) and any(
+        "undefinedName" in line for line in console
+    )
     assert found["pageWidth"] > 1900 and found["outside"] != [] and 0 in found["images"]

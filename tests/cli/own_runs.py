@@ -9,9 +9,15 @@ from PIL import Image
 from avalanche_hfc.cli.main import commands
 
 COLOURS = {
-    "ant": (230, 20, 20), "bee": (20, 230, 20), "cat": (20, 20, 230), "dog": (230, 230, 20), "emu": (230, 20, 230), "fox": (20, 230, 230),
-    "gnu": (20, 20, 20), "hen": (230, 230, 230),
-}  # fmt: skip
+    "ant": (230, 20, 20),
+    "bee": (20, 230, 20),
+    "cat": (20, 20, 230),
+    "dog": (230, 230, 20),
+    "emu": (230, 20, 230),
+    "fox": (20, 230, 230),
+    "gnu": (20, 20, 20),
+    "hen": (230, 230, 230),
+}
 TINY = ("--image-size", "16", "--epochs", "3", "--batch-size", "8", "--mem-size", "12")
 
 
@@ -31,9 +37,15 @@ def make_folder(root, names, count=7):
 
 def hfc(*arguments):
     """What is printed to stdout. An error of the command is raised."""
-    result = CliRunner().invoke(commands, [str(word) for word in arguments], catch_exceptions=False, standalone_mode=False)
+    result = CliRunner().invoke(
+        commands, [str(word) for word in arguments], catch_exceptions=False, standalone_mode=False
+    )
     return result.stdout
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }

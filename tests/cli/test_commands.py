@@ -13,12 +13,16 @@ import pandas as pd
 import pytest
 
 HFC = str(Path(sys.executable).with_name("hfc"))
-pytestmark = pytest.mark.skipif(not Path(HFC).exists(), reason="the package is not installed: no hfc beside this Python")
+pytestmark = pytest.mark.skipif(
+    not Path(HFC).exists(), reason="the package is not installed: no hfc beside this Python"
+)
 
 
 def hfc(*arguments, cwd):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([HFC, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [HFC, *arguments], cwd=cwd, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,9 @@ def test_help_and_version_need_neither_torch_nor_avalanche(tmp_path):
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print({'torch', 'avalanche', 'pandas', 'matplotlib'} & set(sys.modules))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert "demo" in result.stdout and result.stdout.splitlines()[-1] == "set()"
 
 
@@ -53,7 +59,8 @@ def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_pa
     assert "Traceback" not in first.stderr and "Warning" not in first.stderr
     rows = pd.read_csv(tmp_path / "demo" / "steps.csv")
     assert rows.groupby("method")["step"].apply(list).to_dict() == {
-        method: [0, 1, 2, 3, 4] for method in ("hfc", "herding-replay", "avalanche-replay", "avalanche-naive")
+        method: [0, 1, 2, 3, 4]
+        for method in ("hfc", "herding-replay", "avalanche-replay", "avalanche-naive")
     }
     assert rows.groupby("method")["classes"].last().unique() == [10]
     for name in ("HFC", "herding replay, cross-entropy", "Avalanche Replay", "Avalanche Naive"):
@@ -61,13 +68,19 @@ def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_pa
     assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "report.html" in first.stdout and "avalanche-replay" in page and "<svg" in page
-    held = json.loads((tmp_path / "demo" / "runs" / "digits-b0-t5-hfc@demo" / "0" / "recipe.json").read_text())
+    held = json.loads(
+        (tmp_path / "demo" / "runs" / "digits-b0-t5-hfc@demo" / "0" / "recipe.json").read_text()
+    )
     assert held["recipe"]["train"]["epochs"] == 1 and "finished" in held
     before = (tmp_path / "demo" / "steps.csv").read_bytes()
     for name in ("steps.csv", "summary.csv", "curves.png", "report.html"):
         (tmp_path / "demo" / name).unlink()
     again = hfc("demo", "--epochs", "1", cwd=tmp_path)
-    assert again.returncode == 0 and (tmp_path / "demo" / "steps.csv").read_bytes() == before and "Loading" not in again.stderr
+    assert (
+        again.returncode == 0
+        and (tmp_path / "demo" / "steps.csv").read_bytes() == before
+        and "Loading" not in again.stderr
+    )
     assert again.stdout == first.stdout and (tmp_path / "demo" / "report.html").read_text() == page
     other = hfc("demo", "--epochs", "2", cwd=tmp_path)
     assert other.returncode == 2 and "epochs 1, now 2" in other.stderr
@@ -77,7 +90,12 @@ def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_pa
 def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
     (tmp_path / "demo").write_text("a file, not a folder")
     result = hfc("demo", cwd=tmp_path)
-    assert result.returncode == 2 and "demo" in result.stderr and "Traceback" not in result.stderr and "Loading" not in result.stderr
+    assert (
+        result.returncode == 2
+        and "demo" in result.stderr
+        and "Traceback" not in result.stderr
+        and "Loading" not in result.stderr
+    )
 
 
 def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
@@ -88,20 +106,34 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell job ignores it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a background shell job ignores it
     )
     rows = tmp_path / "demo" / "runs" / "digits-b0-t5-hfc@demo" / "0" / "steps.csv"
     deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline and not (rows.exists() and len(rows.read_text().splitlines()) > 2):
+    while (
+        process.poll() is None
+        and time.monotonic() < deadline
+        and not (rows.exists() and len(rows.read_text().splitlines()) > 2)
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "the same command goes on" in errors and "Traceback" not in errors
+    assert (
+        process.returncode == 130
+        and "the same command goes on" in errors
+        and "Traceback" not in errors
+    )
     kept = rows.read_text()
     assert kept.endswith("\n") and len(kept.splitlines()) > 2
     resumed = hfc("demo", "--epochs", "1", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    times = ["seconds", "images_per_second", "peak_memory"]  # a step whose checkpoint was cut off is trained and timed again
+    times = [
+        "seconds",
+        "images_per_second",
+        "peak_memory",
+    ]  # a step whose checkpoint was cut off is trained and timed again
     held, now = (pd.read_csv(text).drop(columns=times) for text in (io.StringIO(kept), rows))
     pd.testing.assert_frame_equal(now[: len(held)], held)
     gathered = pd.read_csv(tmp_path / "demo" / "steps.csv")

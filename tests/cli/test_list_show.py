@@ -24,7 +24,10 @@ def said(*arguments):
 
 def told(*arguments):
     """Exit code and words of a mistake, through the entry point."""
-    code = f"import sys; sys.argv = ['hfc', *{arguments!r}]; from avalanche_hfc.cli import main; main()"
+    code = (
+        f"import sys; sys.argv = ['hfc', *{arguments!r}]; from avalanche_hfc.cli import main; "
+        "main()"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert "Traceback" not in result.stderr and result.stdout == ""
     return result.returncode, result.stderr
@@ -33,7 +36,12 @@ def told(*arguments):
 def expanded(line):
     """What a shell makes of a line with braces."""
     parts = re.split(r"\{([^}]*)\}", line)
-    return ["".join(chosen) for chosen in product(*(part.split(",") if place % 2 else [part] for place, part in enumerate(parts)))]
+    return [
+        "".join(chosen)
+        for chosen in product(
+            *(part.split(",") if place % 2 else [part] for place, part in enumerate(parts))
+        )
+    ]
 
 
 def sections(text):
@@ -50,12 +58,16 @@ def sections(text):
 
 def test_the_braces_of_every_table_and_scale_stand_for_its_recipes_and_no_others():
     found = sections(said("list"))
-    assert set(found) == {(table, scale) for table, scales in {**TABLES, **FURTHER_TABLES}.items() for scale in scales}
+    assert set(found) == {
+        (table, scale) for table, scales in {**TABLES, **FURTHER_TABLES}.items() for scale in scales
+    }
     for (table, scale), lines in found.items():
         names = [name for line in lines for name in expanded(line)]
         assert len(set(names)) == len(names)
         assert set(names) == {entry.recipe for entry in {**TABLES, **FURTHER_TABLES}[table][scale]}
-    assert {name for lines in found.values() for line in lines for name in expanded(line)} == set(all_names())
+    assert {name for lines in found.values() for line in lines for name in expanded(line)} == set(
+        all_names()
+    )
 
 
 def test_a_pattern_names_each_match_once_under_its_first_table():
@@ -65,7 +77,9 @@ def test_a_pattern_names_each_match_once_under_its_first_table():
     }
     only = "cifar100-b50-t10-m20-foster+hfc-resnet32@paper"
     assert sections(said("list", "b50-t10-m20-foster+hfc")) == {("per-class-20", "paper"): [only]}
-    assert sorted(name for lines in sections(said("list", "*")).values() for name in lines) == sorted(all_names())
+    assert sorted(
+        name for lines in sections(said("list", "*")).values() for name in lines
+    ) == sorted(all_names())
 
 
 def test_show_tells_every_value_with_its_source():
@@ -74,9 +88,16 @@ def test_show_tells_every_value_with_its_source():
     lines = {line.split()[0]: line for line in text.splitlines() if "." in line.split(" ")[0]}
     assert list(lines) == list(own.leaves())
     assert lines["train.lr"].split(maxsplit=2) == ["train.lr", "2.0", "published: iCaRL"]
-    assert lines["memory.per_class"].split(maxsplit=2) == ["memory.per_class", "20", "the paper's tables"]
+    assert lines["memory.per_class"].split(maxsplit=2) == [
+        "memory.per_class",
+        "20",
+        "the paper's tables",
+    ]
     assert "hfc run cifar100-b50-t5-m20-icarl+hfc-resnet32@paper --data FOLDER" in text
-    assert "table per-class-20: row icarl, losses hfc, backbone resnet-32" in text and "data-centre GPU" in text
+    assert (
+        "table per-class-20: row icarl, losses hfc, backbone resnet-32" in text
+        and "data-centre GPU" in text
+    )
     assert "method.recipe" not in text
 
 
@@ -84,8 +105,14 @@ def test_show_tells_what_the_forms_of_hfc_change():
     text = said("show", "cifar100-b0-t10-hfc@paper")
     assert "* default " in text and "  official " in text
     forms = text.split("\n\n")[-2:]
-    assert forms[0].splitlines() == ["cifar100-b0-t10-hfc-paper@paper changes", "  method.recipe: default -> paper"]
-    assert "  model.adapter_dim: 0 -> 64" in forms[1].splitlines() and "  data.transforms: dytox -> official" in forms[1].splitlines()
+    assert forms[0].splitlines() == [
+        "cifar100-b0-t10-hfc-paper@paper changes",
+        "  method.recipe: default -> paper",
+    ]
+    assert (
+        "  model.adapter_dim: 0 -> 64" in forms[1].splitlines()
+        and "  data.transforms: dytox -> official" in forms[1].splitlines()
+    )
     text = said("show", "cifar100-b0-t10-hfc-official@paper")
     assert "* official " in text and "  model.adapter_dim: 64 -> 0" in text.splitlines()
 
@@ -105,8 +132,14 @@ def test_show_takes_values_of_the_user():
         (("show", "digits-b0-t5-hfc@demo", "--epoch", "3"), "Did you mean train.epochs"),
         (("show", "digits-b0-t5-hfc@demo", "--epochs"), "--epochs needs a value"),
         (("show", "digits-b0-t5-hfc@demo", "--epochs", "--lr", "1"), "--epochs needs a value"),
-        (("show", "digits-b0-t5-hfc@demo", "--epochs", "x"), "train.epochs must be a whole number, got 'x'"),
-        (("show", "digits-b0-t5-hfc@demo", "--epochs=1", "--epochs", "2"), "--epochs is given twice"),
+        (
+            ("show", "digits-b0-t5-hfc@demo", "--epochs", "x"),
+            "train.epochs must be a whole number, got 'x'",
+        ),
+        (
+            ("show", "digits-b0-t5-hfc@demo", "--epochs=1", "--epochs", "2"),
+            "--epochs is given twice",
+        ),
         (("show", "digits-b0-t5-hfc@demo", "epochs"), "Unexpected argument 'epochs'"),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, tuple) else "",
@@ -122,5 +155,7 @@ def test_list_and_show_need_no_torch():
             f"import sys; sys.argv = ['hfc', *{arguments!r}]\nfrom avalanche_hfc.cli import main\nmain()\n"
             "print({'torch', 'avalanche', 'numpy', 'pandas'} & set(sys.modules))"
         )
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+        )
         assert result.stdout.splitlines()[-1] == "set()", result.stderr

@@ -15,7 +15,9 @@ ROWS = ("finetune", "finetune+hfc", "joint", "avalanche-joint")
 
 def table(out, *more):
     only = [word for row in ROWS for word in ("--only", row)]
-    return CliRunner().invoke(commands, ["table", "methods", "--epochs", "1", "--out", str(out), *only, *more])
+    return CliRunner().invoke(
+        commands, ["table", "methods", "--epochs", "1", "--out", str(out), *only, *more]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,9 @@ def test_every_method_that_can_run_has_a_row_and_ours_one_with_both_losses_where
     cells = [(cell.row, cell.losses) for cell, _ in FURTHER_TABLES["methods"]["demo"]]
     one_form = {"hfc", "joint", *(name for name in STRATEGIES if name.startswith("avalanche-"))}
     able = [name for name, kind in STRATEGIES.items() if kind.cannot_run is None]
-    assert sorted(cells) == sorted([(name, "host") for name in able] + [(name, "hfc") for name in able if name not in one_form])
+    assert sorted(cells) == sorted(
+        [(name, "host") for name in able] + [(name, "hfc") for name in able if name not in one_form]
+    )
 
 
 def test_rows_summary_table_and_conditions_are_written_and_follow_from_the_runs(made):
@@ -39,12 +43,21 @@ def test_rows_summary_table_and_conditions_are_written_and_follow_from_the_runs(
     rows = pd.read_csv(folder / "steps.csv")
     run = pd.read_csv(out / "digits-b0-t5-finetune+hfc@demo" / "1" / "steps.csv")
     own = rows[(rows["method"] == "finetune") & (rows["losses"] == "hfc") & (rows["seed"] == 1)]
-    assert own["accuracy"].tolist() == run["accuracy"].tolist() and own["average"].tolist() == run["average"].tolist()
+    assert (
+        own["accuracy"].tolist() == run["accuracy"].tolist()
+        and own["average"].tolist() == run["average"].tolist()
+    )
     joint = rows[rows["method"] == "joint"]
-    assert len(joint) == 2 and joint["average"].isna().all() and joint["accuracy"].notna().all()  # one training: no average over steps
+    assert (
+        len(joint) == 2 and joint["average"].isna().all() and joint["accuracy"].notna().all()
+    )  # one training: no average over steps
     assert (folder / "table.md").read_text().strip() in said and "| `joint` | – |" in said
     conditions = json.loads((folder / "machine.json").read_text())["trained with"]
-    assert len(conditions) == 1 and "threads: " in conditions[0]["machine"] and conditions[0]["versions"]["torch"]
+    assert (
+        len(conditions) == 1
+        and "threads: " in conditions[0]["machine"]
+        and conditions[0]["versions"]["torch"]
+    )
     assert len(pd.read_csv(folder / "summary.csv")) == 4
 
 
@@ -53,11 +66,15 @@ def test_finished_runs_are_not_run_again(made):
     before = {path: path.stat().st_mtime_ns for path in out.glob("digits*/*/steps.csv")}
     again = table(out, "--seeds", "2")
     assert again.exit_code == 0 and "Loading" not in again.stderr
-    assert {path: path.stat().st_mtime_ns for path in out.glob("digits*/*/steps.csv")} == before and len(before) == 8
+    assert {
+        path: path.stat().st_mtime_ns for path in out.glob("digits*/*/steps.csv")
+    } == before and len(before) == 8
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_the_table_exists_on_digits_only(tmp_path, scale):
     result = table(tmp_path, "--scale", scale)
-    assert result.exit_code and f"Table methods exists at scale demo, not at {scale}" in str(result.exception)
+    assert result.exit_code and f"Table methods exists at scale demo, not at {scale}" in str(
+        result.exception
+    )
     assert list(tmp_path.iterdir()) == []

@@ -65,7 +65,10 @@ def methods(tmp_path, monkeypatch):
     [
         ("folder", "folder-b0-t5-hfc@small"),
         ("npz-t4-podnet@demo", "npz-b0-t4-podnet@demo"),
-        ("folder-b50-m3-podnet-cscct+hfc-resnet32", "folder-b50-t5-m3-podnet-cscct+hfc-resnet32@small"),
+        (
+            "folder-b50-m3-podnet-cscct+hfc-resnet32",
+            "folder-b50-t5-m3-podnet-cscct+hfc-resnet32@small",
+        ),
         ("folder-baseline+tsa+gfc@paper", "folder-b0-t5-baseline+tsa+gfc@paper"),
         ("folder-convit@demo", "folder-b0-t5-hfc-convit@demo"),
     ],
@@ -79,9 +82,20 @@ def test_what_a_name_leaves_out_is_filled_in(short, full):
 
 def test_a_name_is_what_it_says():
     own = recipe("folder-b50-t3-m4-podnet+hfc-resnet18@small")
-    assert (own.data.base_fraction, own.data.num_steps, own.memory.per_class, own.memory.mem_size) == (0.5, 3, 4, None)
-    assert (own.method.name, own.model.kind, dict(own.method.options)["losses"]) == ("podnet", "resnet18", "hfc")
-    assert dict(recipe("npz@demo").model.options)["in_channels"] == 3 and own.data.class_order is None
+    assert (
+        own.data.base_fraction,
+        own.data.num_steps,
+        own.memory.per_class,
+        own.memory.mem_size,
+    ) == (0.5, 3, 4, None)
+    assert (own.method.name, own.model.kind, dict(own.method.options)["losses"]) == (
+        "podnet",
+        "resnet18",
+        "hfc",
+    )
+    assert (
+        dict(recipe("npz@demo").model.options)["in_channels"] == 3 and own.data.class_order is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +108,10 @@ def test_a_name_is_what_it_says():
         ("npz-m3-finetune", "finetune takes no number of exemplars of each class: leave -m3 out"),
         ("npz-m3-avalanche-replay", "leave -m3 out"),
         ("folder-hfc-resnet18@paper", "no training of hfc with this backbone is published"),
-        ("digit-t5-some:Class@demo", "Unknown data set at scale demo 'digit'.*Did you mean 'digits'"),
+        (
+            "digit-t5-some:Class@demo",
+            "Unknown data set at scale demo 'digit'.*Did you mean 'digits'",
+        ),
     ],
 )
 def test_a_name_that_is_not_understood_is_answered_with_what_is_wrong(name, said):
@@ -111,7 +128,9 @@ def test_a_folder_of_images_is_trained_on_and_its_classes_are_named(tmp_path):
     folder = tmp_path / "runs" / "folder-b0-t2-hfc@demo" / "0"
     assert str(folder) in said
     classes = pd.read_csv(folder / "classes.csv")
-    assert dict(zip(classes["class"], classes["name"], strict=True)) == dict(enumerate(["ant", "bee", "cat", "dog"]))
+    assert dict(zip(classes["class"], classes["name"], strict=True)) == dict(
+        enumerate(["ant", "bee", "cat", "dog"])
+    )
     assert (classes.groupby("step")["total"].sum() == [4, 8]).all()  # two test images of each class
     before = content(folder)
     other = make_folder(tmp_path / "other", ["ant", "bee", "cat", "dog"])
@@ -131,16 +150,28 @@ def test_an_npz_file_is_trained_on_by_another_method(tmp_path):
         )
     }
     np.savez(tmp_path / "own.npz", class_names=np.array(names), **arrays)
-    hfc("run", "npz-t2-herding-replay@demo", "--data", tmp_path / "own.npz", "--out", tmp_path / "runs", *TINY)
+    hfc(
+        "run",
+        "npz-t2-herding-replay@demo",
+        "--data",
+        tmp_path / "own.npz",
+        "--out",
+        tmp_path / "runs",
+        *TINY,
+    )
     folder = tmp_path / "runs" / "npz-b0-t2-herding-replay@demo" / "0"
     classes = pd.read_csv(folder / "classes.csv")
     assert sorted(classes[classes["step"] == 1]["name"]) == names
     assert len(pd.read_csv(folder / "exemplars.csv").query("step == 1")) == 12
     held = json.loads((folder / "recipe.json").read_text())["recipe"]
-    assert command(Recipe.from_dict(held)).startswith(f"hfc run npz-b0-t2-herding-replay@demo --data {tmp_path / 'own.npz'}")
+    assert command(Recipe.from_dict(held)).startswith(
+        f"hfc run npz-b0-t2-herding-replay@demo --data {tmp_path / 'own.npz'}"
+    )
 
 
-@pytest.mark.parametrize(("name", "said"), [("folder@demo", "No folder .*nowhere"), ("npz@demo", "No file .*nowhere")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("folder@demo", "No folder .*nowhere"), ("npz@demo", "No file .*nowhere")]
+)
 def test_data_that_is_not_there_or_not_named_is_told_and_nothing_is_written(tmp_path, name, said):
     with pytest.raises(FileNotFoundError, match=said):
         hfc("run", name, "--data", tmp_path / "nowhere", "--out", tmp_path / "runs")
@@ -158,17 +189,28 @@ def test_only_data_of_the_users_own_is_noted_in_a_recipe(tmp_path):
 
 
 def test_another_backbone_of_timm_comes_with_its_own_geometry():
-    own = override(recipe("folder@small"), {"model.backbone": "vit_small_patch16_224", "image_size": "32", "num_heads": "3"})
+    own = override(
+        recipe("folder@small"),
+        {"model.backbone": "vit_small_patch16_224", "image_size": "32", "num_heads": "3"},
+    )
     model = build_model(own, "meta")
     assert (model.embed_dim, model.num_heads, model.msa_blocks) == (384, 3, 11)
     assert model.backbone.patch_embed.patch_size == (16, 16)
-    same = override(recipe("folder@small"), {"model.backbone": dict(recipe("folder@small").model.options)["backbone"]})
+    same = override(
+        recipe("folder@small"),
+        {"model.backbone": dict(recipe("folder@small").model.options)["backbone"]},
+    )
     assert same.leaves() == recipe("folder@small").leaves()
 
 
 def test_a_backbone_that_timm_does_not_have_is_answered_with_near_ones():
-    with pytest.raises(ValueError, match="Unknown backbone 'vit_smal_patch16_224'. Did you mean .*vit_small_patch16_224"):
-        build_model(override(recipe("folder@small"), {"model.backbone": "vit_smal_patch16_224"}), "meta")
+    with pytest.raises(
+        ValueError,
+        match="Unknown backbone 'vit_smal_patch16_224'. Did you mean .*vit_small_patch16_224",
+    ):
+        build_model(
+            override(recipe("folder@small"), {"model.backbone": "vit_smal_patch16_224"}), "meta"
+        )
 
 
 # Method
@@ -176,12 +218,24 @@ def test_a_backbone_that_timm_does_not_have_is_answered_with_near_ones():
 
 def test_the_arguments_of_an_own_class_are_options_of_the_recipe(methods):
     own = recipe("folder-t2-ownmethods:Scaled@demo")
-    assert own.name == "folder-b0-t2-ownmethods:Scaled@demo" and own.model.kind == "vit" and own.memory.mem_size == 20
-    assert dict(own.method.options).items() >= {"factor": 1.0, "word": "plain", "limit": None, "losses": "host"}.items()
+    assert (
+        own.name == "folder-b0-t2-ownmethods:Scaled@demo"
+        and own.model.kind == "vit"
+        and own.memory.mem_size == 20
+    )
+    assert (
+        dict(own.method.options).items()
+        >= {"factor": 1.0, "word": "plain", "limit": None, "losses": "host"}.items()
+    )
     changed = override(own, {"factor": "2", "method.word": "loud", "limit": "0.5"})
     assert Recipe.from_dict(json.loads(json.dumps(changed.as_dict()))) == changed
     strategy = build_strategy(changed, build_model(changed))
-    assert (type(strategy).__name__, strategy.factor, strategy.word, strategy.limit) == ("Scaled", 2.0, "loud", 0.5)
+    assert (type(strategy).__name__, strategy.factor, strategy.word, strategy.limit) == (
+        "Scaled",
+        2.0,
+        "loud",
+        0.5,
+    )
     with pytest.raises(ValueError, match="method.factor must be a number, got 'much'"):
         override(own, {"factor": "much"})
 
@@ -196,9 +250,24 @@ def test_an_own_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimi
     images = make_folder(methods / "images", list(COLOURS)[:4])
     losses = {}
     for factor in ("1", "3"):
-        hfc("run", "folder-t2-ownmethods:Scaled@demo", "--data", images, "--out", methods / factor, "--factor", factor, *TINY,
-            "--lr", "1e-9", "--weight-decay", "0")  # fmt: skip
-        rows = pd.read_csv(methods / factor / "folder-b0-t2-ownmethods:Scaled@demo" / "0" / "train.csv")
+        hfc(
+            "run",
+            "folder-t2-ownmethods:Scaled@demo",
+            "--data",
+            images,
+            "--out",
+            methods / factor,
+            "--factor",
+            factor,
+            *TINY,
+            "--lr",
+            "1e-9",
+            "--weight-decay",
+            "0",
+        )
+        rows = pd.read_csv(
+            methods / factor / "folder-b0-t2-ownmethods:Scaled@demo" / "0" / "train.csv"
+        )
         losses[factor] = rows["loss_total"].to_numpy()
     np.testing.assert_allclose(losses["3"], 3 * losses["1"], rtol=1e-4)
 
@@ -206,10 +275,16 @@ def test_an_own_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimi
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("ownmethod:Scaled", r"no module 'ownmethod' on sys.path or in .*Did you mean ownmethods:Scaled\?"),
+        (
+            "ownmethod:Scaled",
+            r"no module 'ownmethod' on sys.path or in .*Did you mean ownmethods:Scaled\?",
+        ),
         ("ownmethods.deep:Scaled", "no module 'ownmethods.deep'|'ownmethods' is not a package"),
         ("ownmethods:Scale", "has no class 'Scale'. Did you mean 'Scaled'"),
-        ("ownmethods:NotAMethod", "must be a subclass of avalanche.training.templates.SupervisedTemplate"),
+        (
+            "ownmethods:NotAMethod",
+            "must be a subclass of avalanche.training.templates.SupervisedTemplate",
+        ),
         ("ownmethods:NoEpochs", "__init__ must take train_epochs by keyword"),
         ("ownmethods:Needs", "__init__ needs strength. Give a default"),
         ("broken:Mine", "cannot be imported: No module named 'a_package_that_is_nowhere'"),

@@ -11,7 +11,15 @@ from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.tasks import plan as plan_module
-from avalanche_hfc.tasks.plan import CHECKPOINTS, Stopwatch, checkpoint_bytes, plan, real_data, shortened_recipe, some
+from avalanche_hfc.tasks.plan import (
+    CHECKPOINTS,
+    Stopwatch,
+    checkpoint_bytes,
+    plan,
+    real_data,
+    shortened_recipe,
+    some,
+)
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
 
@@ -43,8 +51,13 @@ def test_images_of_every_step_are_counted_as_the_benchmark_deals_them_out():
     own = override(DIGITS, {"num_steps": "1"})
     benchmark = build_benchmark(own, 3)
     source, sizes = real_data(own, 3, None)
-    assert sizes.steps == tuple((5, len(experience.dataset)) for experience in benchmark.train_stream)
-    assert sizes.tests == tuple(len(experience.dataset) for experience in benchmark.test_stream) and len(source.class_names) == 10
+    assert sizes.steps == tuple(
+        (5, len(experience.dataset)) for experience in benchmark.train_stream
+    )
+    assert (
+        sizes.tests == tuple(len(experience.dataset) for experience in benchmark.test_stream)
+        and len(source.class_names) == 10
+    )
 
 
 def test_the_first_batch_of_a_step_warms_up_and_is_left_out():
@@ -53,12 +66,16 @@ def test_the_first_batch_of_a_step_warms_up_and_is_left_out():
     assert watch.rate(0) == pytest.approx(12 / 4) and watch.rate(1) == pytest.approx(4)
 
 
-def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(monkeypatch):
+def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(
+    monkeypatch,
+):
     watches = []
     monkeypatch.setattr(plan_module, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[0])
     found = plan(override(DIGITS, {"batch_size": "4"}), batches=2)
     sizes = {step: [images for _, images in timed] for step, timed in watches[0].steps.items()}
-    assert sizes[0] == [4, 4] and sizes[1][:2] == [4, 4] and set(sizes) == {0, 1}  # exemplars of the first step join the second
+    assert (
+        sizes[0] == [4, 4] and sizes[1][:2] == [4, 4] and set(sizes) == {0, 1}
+    )  # exemplars of the first step join the second
     assert min(found.rates) > 0 and found.memory > 1e8
 
 
@@ -69,7 +86,9 @@ def test_a_checkpoint_is_counted_byte_for_byte_and_three_may_stand_on_the_disk(e
     torch.save(strategy.state_dict(), kept)
     assert checkpoint_bytes(strategy) == pytest.approx(len(kept.getvalue()), rel=0.01)
     found = plan(DIGITS, batches=1)
-    assert found.disk == CHECKPOINTS * found.checkpoint + found.rows and found.checkpoint > 3 * len(kept.getvalue())  # moments, teacher
+    assert found.disk == CHECKPOINTS * found.checkpoint + found.rows and found.checkpoint > 3 * len(
+        kept.getvalue()
+    )  # moments, teacher
     assert plan(recipe("digits-b0-t5-avalanche-naive@demo"), batches=1).checkpoint == 0
 
 
@@ -87,13 +106,17 @@ def test_the_disk_told_is_about_what_a_run_takes(tmp_path):
 def test_few_images_are_taken_again_and_many_are_taken_from_all_over():
     source, _ = real_data(DIGITS, 0, None)
     few = some(plan_module.TensorImages(source.train.images[:3], np.zeros(3, dtype=int)), 10)
-    assert torch.equal(few.images, source.train.images[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]) and few.targets == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert torch.equal(
+        few.images, source.train.images[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]
+    ) and few.targets == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     many = some(source.train, 20)
     step = len(source.train) // 20
     assert torch.equal(many.images, source.train.images[: 20 * step : step])
 
 
-@pytest.mark.parametrize("name", ["digits-b0-t5-foster@demo", "digits-b0-t1-joint@demo", "digits-b0-t5-bic@demo"])
+@pytest.mark.parametrize(
+    "name", ["digits-b0-t5-foster@demo", "digits-b0-t1-joint@demo", "digits-b0-t5-bic@demo"]
+)
 def test_methods_with_phases_and_on_the_whole_stream_are_planned_too(name, even):
     found = plan(recipe(name), batches=1)
     assert len(found.training) == recipe(name).data.total_steps and found.seconds > 0
@@ -101,9 +124,23 @@ def test_methods_with_phases_and_on_the_whole_stream_are_planned_too(name, even)
 
 def test_the_command_tells_time_memory_and_disk_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = hfc("plan", "cifar100-b0-t10-hfc@small", "--synthetic", "--batches", "1", "--batch-size", "8", "--embed-dim", "32")
+    said = hfc(
+        "plan",
+        "cifar100-b0-t10-hfc@small",
+        "--synthetic",
+        "--batches",
+        "1",
+        "--batch-size",
+        "8",
+        "--embed-dim",
+        "32",
+    )
     assert said.startswith("cifar100-b0-t10-hfc@small on cpu, from random images")
-    assert {line.split()[0] for line in said.splitlines()} >= {"time", "memory", "disk"} and "three checkpoints" in said
+    assert {line.split()[0] for line in said.splitlines()} >= {
+        "time",
+        "memory",
+        "disk",
+    } and "three checkpoints" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -69,17 +69,30 @@ def test_the_first_names_are_those_that_the_run_counted_for_its_test_images(plac
     found = predict(finished, kept_for_the_test(place / "images", OLD))
     classes = rows(finished, "classes").query("step == 1").set_index("name")
     confusion = rows(finished, "confusion").query("step == 1")
-    counted = {(OLD[row["class"]], OLD[row["predicted"]]): row["count"] for _, row in confusion.iterrows()}
-    by_head = pd.Series([(one.path.parent.name, one.head[0][0]) for one in found]).value_counts().to_dict()
-    by_means = pd.Series([one.path.parent.name for one in found if one.nearest[0][0] == one.path.parent.name]).value_counts()
+    counted = {
+        (OLD[row["class"]], OLD[row["predicted"]]): row["count"] for _, row in confusion.iterrows()
+    }
+    by_head = (
+        pd.Series([(one.path.parent.name, one.head[0][0]) for one in found])
+        .value_counts()
+        .to_dict()
+    )
+    by_means = pd.Series(
+        [one.path.parent.name for one in found if one.nearest[0][0] == one.path.parent.name]
+    ).value_counts()
     assert by_head == counted
-    assert by_means.reindex(OLD, fill_value=0).to_dict() == classes["correct_nme"].reindex(OLD).to_dict()
+    assert (
+        by_means.reindex(OLD, fill_value=0).to_dict()
+        == classes["correct_nme"].reindex(OLD).to_dict()
+    )
 
 
 def test_probabilities_of_all_classes_sum_to_one_and_fall(place, finished):
     (found,) = predict(finished, [place / "images" / "ant" / "0.png"], top=99)
     values = [probability for _, probability in found.head]
-    assert sorted(name for name, _ in found.head) == OLD and sum(values) == pytest.approx(1, abs=1e-5)
+    assert sorted(name for name, _ in found.head) == OLD and sum(values) == pytest.approx(
+        1, abs=1e-5
+    )
     assert values == sorted(values, reverse=True)
 
 
@@ -92,7 +105,9 @@ def test_the_number_of_a_nearest_mean_is_the_cosine_of_feature_and_mean(place, f
     feature = strategy.model.embed(image[None])[0].detach().double()
     for name, cosine in found.nearest:
         mean = strategy.class_means()[OLD.index(name)].double()
-        assert cosine == pytest.approx(float(feature @ mean / feature.norm() / mean.norm()), abs=1e-5)
+        assert cosine == pytest.approx(
+            float(feature @ mean / feature.norm() / mean.norm()), abs=1e-5
+        )
 
 
 def test_an_image_of_another_size_is_resized(finished, tmp_path):
@@ -100,21 +115,39 @@ def test_an_image_of_another_size_is_resized(finished, tmp_path):
         Image.new("RGB", (side, side), COLOURS["dog"]).save(tmp_path / f"{side}.png")
     small, large = predict(finished, [tmp_path / "16.png", tmp_path / "45.png"], top=4)
     assert [name for name, _ in small.head] == [name for name, _ in large.head]
-    assert [value for _, value in small.head] == pytest.approx([value for _, value in large.head], abs=1e-4)
+    assert [value for _, value in small.head] == pytest.approx(
+        [value for _, value in large.head], abs=1e-4
+    )
 
 
 def test_the_command_prints_names_and_numbers_and_changes_nothing(place, finished):
     before = content(finished)
-    said = hfc("predict", finished, place / "images" / "bee" / "1.png", place / "images" / "cat" / "1.png", "--top", "2")
-    assert len(re.findall(r"^ +\d+\.\d%  \w+$", said, re.M)) == 4 and len(re.findall(r"^ +-?\d\.\d{3}  \w+$", said, re.M)) == 4
+    said = hfc(
+        "predict",
+        finished,
+        place / "images" / "bee" / "1.png",
+        place / "images" / "cat" / "1.png",
+        "--top",
+        "2",
+    )
+    assert (
+        len(re.findall(r"^ +\d+\.\d%  \w+$", said, re.M)) == 4
+        and len(re.findall(r"^ +-?\d\.\d{3}  \w+$", said, re.M)) == 4
+    )
     assert said.splitlines()[0] == str(place / "images" / "bee" / "1.png")
     assert content(finished) == before
 
 
 def test_every_image_that_cannot_be_read_is_named(place, finished, tmp_path):
     (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(ValueError, match=r"2 of 3 images cannot be read: .*text\.png.*, .*gone\.png \(no such file\)"):
-        predict(finished, [tmp_path / "text.png", place / "images" / "ant" / "0.png", tmp_path / "gone.png"])
+    with pytest.raises(
+        ValueError,
+        match=r"2 of 3 images cannot be read: .*text\.png.*, .*gone\.png \(no such file\)",
+    ):
+        predict(
+            finished,
+            [tmp_path / "text.png", place / "images" / "ant" / "0.png", tmp_path / "gone.png"],
+        )
 
 
 def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
@@ -131,14 +164,18 @@ def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
     note = json.loads((copied / "recipe.json").read_text())
     del note["finished"]
     (copied / "recipe.json").write_text(json.dumps(note))
-    with pytest.raises(ValueError, match="is not finished. `hfc run folder-b0-t2-icarl@demo --data .*images"):
+    with pytest.raises(
+        ValueError, match="is not finished. `hfc run folder-b0-t2-icarl@demo --data .*images"
+    ):
         predict(copied, [image])
 
 
 # learn
 
 
-def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_classes_from_the_start(longer, tmp_path):
+def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_classes_from_the_start(
+    longer, tmp_path
+):
     folder, _ = longer
     note = json.loads((folder / "recipe.json").read_text())
     own = Recipe.from_dict(note["recipe"])
@@ -149,7 +186,9 @@ def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_cla
     assert list(rows(folder, "steps")["classes"]) == [2, 4, 6]
 
 
-def test_old_and_new_classes_are_judged_apart_and_the_run_is_left_as_it_was(place, finished, longer):
+def test_old_and_new_classes_are_judged_apart_and_the_run_is_left_as_it_was(
+    place, finished, longer
+):
     folder, said = longer
     for name in FILES:
         before = rows(finished, name)
@@ -158,9 +197,18 @@ def test_old_and_new_classes_are_judged_apart_and_the_run_is_left_as_it_was(plac
     found = accuracies(folder)
     for word, names in (("old", OLD), ("new", NEW)):
         own = last[last["name"].isin(names)]
-        assert found[word] == (own["correct_nme"].sum() / own["total"].sum(), len(names), 2 * len(names))
-        assert f"{word} classes: accuracy {found[word].accuracy:.4f} on {len(names)} classes" in said
-    assert "finished" in json.loads((finished / "recipe.json").read_text()) and not (finished / "lock").exists()
+        assert found[word] == (
+            own["correct_nme"].sum() / own["total"].sum(),
+            len(names),
+            2 * len(names),
+        )
+        assert (
+            f"{word} classes: accuracy {found[word].accuracy:.4f} on {len(names)} classes" in said
+        )
+    assert (
+        "finished" in json.loads((finished / "recipe.json").read_text())
+        and not (finished / "lock").exists()
+    )
 
 
 def test_what_is_learned_is_predicted_and_can_be_learned_on(place, longer, tmp_path):
@@ -171,10 +219,14 @@ def test_what_is_learned_is_predicted_and_can_be_learned_on(place, longer, tmp_p
     hfc("learn", folder, tmp_path / "third", "--epochs", "1", "--out", tmp_path / "0")
     assert list(rows(tmp_path / "0", "steps")["classes"]) == [2, 4, 6, 7]
     assert list(rows(tmp_path / "0", "train").query("step == 3")["epoch"]) == [0]
-    assert rows(tmp_path / "0", "classes").query("step == 3").set_index("class")["name"].to_dict() == dict(enumerate([*OLD, *NEW, "gnu"]))
+    assert rows(tmp_path / "0", "classes").query("step == 3").set_index("class")[
+        "name"
+    ].to_dict() == dict(enumerate([*OLD, *NEW, "gnu"]))
 
 
-def test_a_finished_lesson_is_not_given_again_and_another_is_refused_in_its_folder(place, finished, longer):
+def test_a_finished_lesson_is_not_given_again_and_another_is_refused_in_its_folder(
+    place, finished, longer
+):
     folder, said = longer
     before = content(folder)
     assert hfc("learn", finished, place / "new", "--out", folder) == said
@@ -200,16 +252,28 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_written(place, fin
 
 def test_the_longer_run_stands_beside_the_run_if_nothing_is_said(place, copied):
     said = hfc("learn", copied, place / "new", "--epochs", "1")
-    assert f"Rows: {copied.with_name('run+new')}" in said and (copied.with_name("run+new") / "steps.csv").exists()
+    assert (
+        f"Rows: {copied.with_name('run+new')}" in said
+        and (copied.with_name("run+new") / "steps.csv").exists()
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("digits-b0-t5-hfc@demo", (1, 8, 8)), ("npz-t2@demo", (3, 32, 32)), ("npz-t2@paper", (3, 40, 40))]
+    ("name", "shape"),
+    [
+        ("digits-b0-t5-hfc@demo", (1, 8, 8)),
+        ("npz-t2@demo", (3, 32, 32)),
+        ("npz-t2@paper", (3, 40, 40)),
+    ],
 )
 def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, name, shape):
     """Tensors, grey or coloured, with and without augmentation."""
     arrays = {f"x_{part}": np.full((8, 40, 40, 3), 9, dtype=np.uint8) for part in ("train", "test")}
-    np.savez(tmp_path / "own.npz", **arrays, **{f"y_{part}": np.arange(8) % 4 for part in ("train", "test")})
+    np.savez(
+        tmp_path / "own.npz",
+        **arrays,
+        **{f"y_{part}": np.arange(8) % 4 for part in ("train", "test")},
+    )
     own = override(recipe(name), {"image_size": str(shape[-1])})
     root = None if name.startswith("digits") else tmp_path / "own.npz"
     benchmark = build_benchmark(replace(own, own={"learn": (str(place / "new"),)}), 0, root)
@@ -219,14 +283,29 @@ def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, na
     assert set(last.classes_in_this_experience) == {old, old + 1} and len(last.dataset) == 10
     for experience in benchmark.train_stream:
         image, label, *_ = experience.dataset[0]
-        assert image.shape == shape and image.dtype == torch.float32 and label in experience.classes_in_this_experience
+        assert (
+            image.shape == shape
+            and image.dtype == torch.float32
+            and label in experience.classes_in_this_experience
+        )
     short = build_benchmark(own, 0, root)
     for before, after in zip(short.train_stream, benchmark.train_stream, strict=False):
         assert list(before.dataset.targets) == list(after.dataset.targets)
 
 
 def test_a_strategy_of_avalanche_leaves_nothing_to_go_on_with(place, tmp_path):
-    hfc("run", "folder-t2-avalanche-naive@demo", "--data", place / "images", "--out", tmp_path, "--image-size", "16", "--epochs", "1")
+    hfc(
+        "run",
+        "folder-t2-avalanche-naive@demo",
+        "--data",
+        place / "images",
+        "--out",
+        tmp_path,
+        "--image-size",
+        "16",
+        "--epochs",
+        "1",
+    )
     folder = tmp_path / "folder-b0-t2-avalanche-naive@demo" / "0"
     with pytest.raises(ValueError, match="holds no weights: avalanche-naive keeps no checkpoints"):
         hfc("learn", folder, place / "new")
@@ -240,4 +319,6 @@ def test_a_report_shows_pictures_of_your_data_and_of_folders_learned_later(place
         exemplars = rows(folder, "exemplars")
         last = exemplars[exemplars["step"] == exemplars["step"].max()]
         assert last["class"].nunique() == classes
-        assert (tmp_path / folder.name / "report.html").read_text().count("data:image/png") == len(last)
+        assert (tmp_path / folder.name / "report.html").read_text().count("data:image/png") == len(
+            last
+        )

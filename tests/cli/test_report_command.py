@@ -16,8 +16,15 @@ def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run("runs/hfc/0", num_steps=2)
     result = CliRunner().invoke(commands, ["report", "runs"], catch_exceptions=False)
-    assert result.exit_code == 0 and result.output.split() == ["Page:", "report/report.html", "Markdown:", "report/report.md"]
-    assert (tmp_path / "report" / "report.html").stat().st_size > 50_000 and (tmp_path / "report" / "figures" / "accuracy.png").exists()
+    assert result.exit_code == 0 and result.output.split() == [
+        "Page:",
+        "report/report.html",
+        "Markdown:",
+        "report/report.md",
+    ]
+    assert (tmp_path / "report" / "report.html").stat().st_size > 50_000 and (
+        tmp_path / "report" / "figures" / "accuracy.png"
+    ).exists()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +36,9 @@ def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
         ([], "Missing argument 'FOLDER"),
     ],
 )
-def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, said):
+def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, said
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     write_run("runs/hfc/0", num_steps=2)
@@ -55,4 +64,6 @@ def test_pictures_of_exemplars_come_from_the_data_of_the_recipe(tmp_path):
     look = pictures_of_recipe()(read_runs([folder])[0][0])
     first, second = build_benchmark(chosen, 3).train_stream[:2]
     place = len(first.dataset) + 4
-    assert (look(place) == second.dataset.eval()[4][0].numpy()).all() and (look(4) == first.dataset.eval()[4][0].numpy()).all()
+    assert (look(place) == second.dataset.eval()[4][0].numpy()).all() and (
+        look(4) == first.dataset.eval()[4][0].numpy()
+    ).all()

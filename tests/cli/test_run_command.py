@@ -22,7 +22,9 @@ COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blo
 def hfc(tmp_path, monkeypatch, capsys):
     """The command in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.cli.run.quiet_host", lambda: None)  # it lasts as long as the process
+    monkeypatch.setattr(
+        "avalanche_hfc.cli.run.quiet_host", lambda: None
+    )  # it lasts as long as the process
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["hfc", *arguments])
@@ -56,26 +58,44 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(hfc, tmp_pat
 def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_path, monkeypatch):
     folder = tmp_path / "runs" / NAME / "0"
     with monkeypatch.context() as patch:
-        patch.setattr(RunBar, "epoch", lambda bar, row: row["step"] == 2 and os.kill(os.getpid(), signal.SIGINT))
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell job ignores it
+        patch.setattr(
+            RunBar,
+            "epoch",
+            lambda bar, row: row["step"] == 2 and os.kill(os.getpid(), signal.SIGINT),
+        )
+        before = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a background shell job ignores it
         try:
             code, output, errors = hfc(*COMMAND)
         finally:
             signal.signal(signal.SIGINT, before)
-    assert code == 130 and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n") and output == "" and "Traceback" not in errors
+    assert (
+        code == 130
+        and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n")
+        and output == ""
+        and "Traceback" not in errors
+    )
     assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
     code, output, errors = hfc(*COMMAND)
     assert code == 0 and "goes on" in (folder / "log.txt").read_text()
-    assert [line.split(":")[0] for line in errors.splitlines()[1:]] == ["step 3/5", "step 4/5", "step 5/5"]
+    assert [line.split(":")[0] for line in errors.splitlines()[1:]] == [
+        "step 3/5",
+        "step 4/5",
+        "step 5/5",
+    ]
     last = pd.read_csv(folder / "steps.csv").iloc[-1]
     assert output == (
-        f"{NAME}, seed 0: accuracy average {last['average']:.4f}, last {last['accuracy']:.4f} on 10 classes. Rows: runs/{NAME}/0\n"
+        f"{NAME}, seed 0: accuracy average {last['average']:.4f}, last "
+        f"{last['accuracy']:.4f} on 10 classes. Rows: runs/{NAME}/0\n"
     )
     assert hfc(*COMMAND) == (0, output, "This run is finished; nothing was done.\n")
     code, _, errors = hfc(*COMMAND, "--lr", "0.5")
     assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
     assert hfc(*COMMAND, "--out", "whole")[0] == 0
-    assert rows_of(folder) == rows_of(tmp_path / "whole" / NAME / "0") and RunFolder(folder).finished
+    assert (
+        rows_of(folder) == rows_of(tmp_path / "whole" / NAME / "0") and RunFolder(folder).finished
+    )
 
 
 class Terminal(io.StringIO):
@@ -87,8 +107,24 @@ def told(listener):
     """A run of three steps that goes on in the middle of the second."""
     listener.begin([100, 60, 40], 1.5)
     listener.batch(0.25)
-    listener.epoch({"step": 1, "phase": "train", "epoch": 1, "loss_total": 0.5, "loss_relation": 0.125, "images_per_second": 812.4})
-    row = {"step": 1, "accuracy": 0.75, "average": 0.8, "classes": 4, "seconds": 12.3, "images_per_second": 800.0}
+    listener.epoch(
+        {
+            "step": 1,
+            "phase": "train",
+            "epoch": 1,
+            "loss_total": 0.5,
+            "loss_relation": 0.125,
+            "images_per_second": 812.4,
+        }
+    )
+    row = {
+        "step": 1,
+        "accuracy": 0.75,
+        "average": 0.8,
+        "classes": 4,
+        "seconds": 12.3,
+        "images_per_second": 800.0,
+    }
     listener.step(row)
     listener.batch(0.5)
     listener.step({**row, "step": 2, "average": float("nan"), "classes": 6})
@@ -125,6 +161,11 @@ def test_curves_for_tensorboard_hold_the_numbers_of_the_rows(tmp_path):
     told(Several([TensorBoard(tmp_path)]))
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("train/step 1/train/loss_relation")] == [(1, 0.125)]
-    assert [(event.step, event.value) for event in events.Scalars("steps/accuracy")] == [(1, 0.75), (2, 0.75)]
+    assert [
+        (event.step, event.value) for event in events.Scalars("train/step 1/train/loss_relation")
+    ] == [(1, 0.125)]
+    assert [(event.step, event.value) for event in events.Scalars("steps/accuracy")] == [
+        (1, 0.75),
+        (2, 0.75),
+    ]
     assert [event.step for event in events.Scalars("steps/average")] == [1]

@@ -11,7 +11,9 @@ from avalanche_hfc.tasks.selftest import Failed, checks
 def test_every_check_holds_and_the_command_says_so():
     result = CliRunner().invoke(command)
     assert result.exit_code == 0, result.output
-    assert result.output.count("ok  ") == len(list(checks())) == 11 and "FAILED" not in result.output
+    assert (
+        result.output.count("ok  ") == len(list(checks())) == 11 and "FAILED" not in result.output
+    )
 
 
 BREAKS = {

@@ -16,19 +16,30 @@ STEPS = [[3, 1], [5, 0], [2, 4]]
 
 
 def head_of(kind):
-    return {"incremental": IncrementalClassifier, "growing": GrowingLinear, "fixed": lambda width: nn.Linear(width, 6)}[kind](32)
+    return {
+        "incremental": IncrementalClassifier,
+        "growing": GrowingLinear,
+        "fixed": lambda width: nn.Linear(width, 6),
+    }[kind](32)
 
 
 def network(kind="incremental", *, norm=False, seed=0):
     torch.manual_seed(seed)
-    body = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32) if norm else nn.Identity(), nn.ReLU())
+    body = nn.Sequential(
+        nn.Linear(64, 32), nn.BatchNorm1d(32) if norm else nn.Identity(), nn.ReLU()
+    )
     return nn.Sequential(body, head_of(kind))
 
 
 EXTRAS = {
     ICaRL: {"memory_size": 60, "buffer_transform": None, "fixed_memory": True},
     DER: {"mem_size": 60, "batch_size_mem": 20, "alpha": 0.5},
-    BiC: {"criterion": nn.CrossEntropyLoss(), "mem_size": 60, "val_percentage": 0.2, "stage_2_epochs": 5},
+    BiC: {
+        "criterion": nn.CrossEntropyLoss(),
+        "mem_size": 60,
+        "val_percentage": 0.2,
+        "stage_2_epochs": 5,
+    },
     ER_ACE: {"mem_size": 60, "batch_size_mem": 20},
     LwF: {"criterion": nn.CrossEntropyLoss(), "alpha": 1.0, "temperature": 2.0},
     Naive: {"criterion": nn.CrossEntropyLoss()},
@@ -69,23 +80,34 @@ def weights(strategy):
 
 
 def same(left, right):
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
 
 
 def global_names():
-    """Every attribute of every Avalanche and torch.optim module, and of the classes in them, by identity."""
+    """Every attribute of every Avalanche and torch.optim module, and of the classes in them, by
+    identity.
+    """
     names = {}
     for module_name, module in list(sys.modules.items()):
         if module_name.split(".")[0] == "avalanche" or module_name.startswith("torch.optim"):
             for name, value in list(vars(module).items()):
                 names[module_name, name] = value
                 if isinstance(value, type) and value.__module__ == module_name:
-                    names.update({(module_name, name, attribute): member for attribute, member in list(vars(value).items())})
+                    names.update(
+                        {
+                            (module_name, name, attribute): member
+                            for attribute, member in list(vars(value).items())
+                        }
+                    )
     return names
 
 
 class Recorder(SupervisedPlugin):
-    """Calls `look(strategy)` before each backward pass of the last step and keeps what it returns."""
+    """Calls `look(strategy)` before each backward pass of the last step and keeps what it
+    returns.
+    """
 
     def __init__(self, look):
         super().__init__()

@@ -1,4 +1,6 @@
-"""Six digits in three steps, and the check after every test that nothing global was left patched."""
+"""Six digits in three steps, and the check after every test that nothing global was left
+patched.
+"""
 
 import pytest
 import torch
@@ -26,12 +28,16 @@ def benchmark(images):
     for data, targets in (train, test):
         data.targets = targets
         sets.append(as_classification_dataset(data))
-    return nc_benchmark(*sets, n_experiences=3, task_labels=False, fixed_class_order=ORDER, shuffle=False)
+    return nc_benchmark(
+        *sets, n_experiences=3, task_labels=False, fixed_class_order=ORDER, shuffle=False
+    )
 
 
 @pytest.fixture(autouse=True)
 def nothing_global_is_left_patched():
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1)  # torch itself wraps `step` when the first one is made
+    torch.optim.SGD(
+        [nn.Parameter(torch.zeros(1))], lr=1
+    )  # torch itself wraps `step` when the first one is made
     before = global_names()
     yield
     after = global_names()

@@ -31,8 +31,12 @@ def test_importing_compat_changes_nothing_in_avalanche():
 
 
 @pytest.mark.parametrize("head", ["incremental", "growing"])
-@pytest.mark.parametrize("kind", [compat.RepairedICaRL, compat.RepairedDER, compat.RepairedBiC, compat.RepairedER_ACE])
-def test_a_repaired_host_with_a_growing_head_knows_twice_what_finetuning_knows(benchmark, kind, head):
+@pytest.mark.parametrize(
+    "kind", [compat.RepairedICaRL, compat.RepairedDER, compat.RepairedBiC, compat.RepairedER_ACE]
+)
+def test_a_repaired_host_with_a_growing_head_knows_twice_what_finetuning_knows(
+    benchmark, kind, head
+):
     strategy = train(strategy_of(kind, network(head), epochs=3), benchmark.train_stream)
     assert accuracy(strategy, benchmark.test_stream) > 2 * FINETUNING
 
@@ -47,22 +51,35 @@ def test_a_repaired_host_with_a_growing_head_knows_twice_what_finetuning_knows(b
         (compat.RepairedLwF, LwF, {compat.RepairedLwFPlugin}),
     ],
 )
-def test_a_repaired_host_is_the_original_but_for_its_own_plugins_and_leaves_the_callers_list_alone(repaired, shipped, own_plugins):
+def test_a_repaired_host_is_the_original_but_for_its_own_plugins_and_leaves_the_callers_list_alone(
+    repaired, shipped, own_plugins
+):
     mine = LwFPlugin()
     given = [mine]
     strategy = strategy_of(repaired, network(), plugins=given)
     assert isinstance(strategy, shipped) and given == [mine]
-    added = {type(plugin) for plugin in strategy.plugins[1:]} - {type(plugin) for plugin in strategy_of(Naive, network()).plugins}
+    added = {type(plugin) for plugin in strategy.plugins[1:]} - {
+        type(plugin) for plugin in strategy_of(Naive, network()).plugins
+    }
     assert strategy.plugins[0] is mine and added == own_plugins
 
 
 @pytest.mark.parametrize(
     ("shipped", "repaired", "head"),
-    [(ICaRL, compat.RepairedICaRL, "fixed"), (DER, compat.RepairedDER, "fixed"), (LwF, compat.RepairedLwF, "incremental")],
+    [
+        (ICaRL, compat.RepairedICaRL, "fixed"),
+        (DER, compat.RepairedDER, "fixed"),
+        (LwF, compat.RepairedLwF, "incremental"),
+    ],
     ids=["icarl", "der", "lwf"],
 )
-def test_where_the_shipped_host_is_sound_the_repair_gives_its_weights_bitwise(benchmark, shipped, repaired, head):
-    first, second = (train(strategy_of(kind, network(head)), benchmark.train_stream) for kind in (shipped, repaired))
+def test_where_the_shipped_host_is_sound_the_repair_gives_its_weights_bitwise(
+    benchmark, shipped, repaired, head
+):
+    first, second = (
+        train(strategy_of(kind, network(head)), benchmark.train_stream)
+        for kind in (shipped, repaired)
+    )
     assert same(weights(first), weights(second))
 
 

@@ -26,7 +26,10 @@ def test_shipped_er_ace_criterion_is_nan_on_saturated_logits():
 @pytest.mark.parametrize("scale", [1.0, 1e4], ids=["usual", "saturated"])
 def test_ace_criterion_is_half_ce_on_the_batch_columns_and_half_ce_on_memory(scale):
     torch.manual_seed(0)
-    logits, memory = scale * torch.randn(6, 7, dtype=torch.double), scale * torch.randn(4, 7, dtype=torch.double)
+    logits, memory = (
+        scale * torch.randn(6, 7, dtype=torch.double),
+        scale * torch.randn(4, 7, dtype=torch.double),
+    )
     targets, memory_targets = torch.tensor([5, 2, 2, 5, 6, 2]), torch.tensor([0, 6, 1, 3])
     logits.requires_grad_()
 
@@ -37,13 +40,22 @@ def test_ace_criterion_is_half_ce_on_the_batch_columns_and_half_ce_on_memory(sca
             total += top + math.log(sum(math.exp(row[c] - top) for c in columns)) - row[label]
         return total / len(rows)
 
-    expected = (mean_ce(logits.tolist(), targets.tolist(), {2, 5, 6}) + mean_ce(memory.tolist(), memory_targets.tolist(), range(7))) / 2
+    expected = (
+        mean_ce(logits.tolist(), targets.tolist(), {2, 5, 6})
+        + mean_ce(memory.tolist(), memory_targets.tolist(), range(7))
+    ) / 2
     value = compat.RepairedACECriterion()(logits, targets, memory, memory_targets)
     value.backward()
     assert value.item() == pytest.approx(expected, rel=1e-12)
-    assert logits.grad.isfinite().all() and (logits.grad[:, [0, 1, 3, 4]] == 0).all() and (logits.grad[:, [2, 5, 6]] != 0).any()
+    assert (
+        logits.grad.isfinite().all()
+        and (logits.grad[:, [0, 1, 3, 4]] == 0).all()
+        and (logits.grad[:, [2, 5, 6]] != 0).any()
+    )
     if scale == 1:
-        assert ACECriterion()(logits, targets, memory, memory_targets).item() == pytest.approx(expected, rel=1e-12)
+        assert ACECriterion()(logits, targets, memory, memory_targets).item() == pytest.approx(
+            expected, rel=1e-12
+        )
 
 
 def test_er_ace_trains_with_the_repaired_criterion(benchmark):
@@ -65,7 +77,9 @@ def test_er_ace_trains_with_the_repaired_criterion(benchmark):
 # LwF
 
 
-@pytest.mark.parametrize(("kind", "drifts"), [(LwF, True), (compat.RepairedLwF, False)], ids=["shipped", "repaired"])
+@pytest.mark.parametrize(
+    ("kind", "drifts"), [(LwF, True), (compat.RepairedLwF, False)], ids=["shipped", "repaired"]
+)
 def test_only_the_shipped_lwf_teacher_drifts_in_train_mode(benchmark, kind, drifts):
     strategy = train(strategy_of(kind, network(norm=True)), benchmark.train_stream[:1])
     (lwf,) = [plugin.lwf for plugin in strategy.plugins if hasattr(plugin, "lwf")]
@@ -78,14 +92,18 @@ def test_only_the_shipped_lwf_teacher_drifts_in_train_mode(benchmark, kind, drif
 
 def test_lwf_adds_the_divergence_from_the_teacher_in_eval_mode(benchmark):
     strategy = strategy_of(compat.RepairedLwF, network(norm=True))
-    (plugin,) = [plugin for plugin in strategy.plugins if isinstance(plugin, compat.RepairedLwFPlugin)]
+    (plugin,) = [
+        plugin for plugin in strategy.plugins if isinstance(plugin, compat.RepairedLwFPlugin)
+    ]
 
     def by_hand(strategy):
         with torch.no_grad():
             old = (plugin.lwf.prev_model(strategy.mb_x)[:, [0, 1, 3, 5]] / 2).log_softmax(1)
         new = (strategy.mb_output.detach()[:, [0, 1, 3, 5]] / 2).log_softmax(1)
         classification = F.cross_entropy(strategy.mb_output.detach(), strategy.mb_y)
-        return strategy.loss.item(), (classification + (old.exp() * (old - new)).sum(1).mean()).item()
+        return strategy.loss.item(), (
+            classification + (old.exp() * (old - new)).sum(1).mean()
+        ).item()
 
     recorder = Recorder(by_hand)
     strategy.plugins.insert(strategy.plugins.index(plugin) + 1, recorder)

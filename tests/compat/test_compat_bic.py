@@ -27,8 +27,12 @@ def test_shipped_bic_distils_over_the_batch_at_a_temperature_of_two():
     new, old = torch.randn(5, 3), torch.randn(5, 3)
     over_batch = -((old / 2).softmax(0) * (new / 2).log_softmax(1)).sum(1).mean()
     for temperature in (2, 5):
-        assert BiCPlugin(T=temperature).cross_entropy(new, old).item() == pytest.approx(over_batch.item(), rel=1e-6)
-    assert compat.RepairedBiCPlugin(T=2).cross_entropy(new, old).item() != pytest.approx(over_batch.item(), rel=1e-2)
+        assert BiCPlugin(T=temperature).cross_entropy(new, old).item() == pytest.approx(
+            over_batch.item(), rel=1e-6
+        )
+    assert compat.RepairedBiCPlugin(T=2).cross_entropy(new, old).item() != pytest.approx(
+        over_batch.item(), rel=1e-2
+    )
 
 
 def test_shipped_bic_replaces_the_data_of_the_experience(benchmark):
@@ -37,7 +41,9 @@ def test_shipped_bic_replaces_the_data_of_the_experience(benchmark):
     assert len(experience.dataset) == 108
 
 
-@pytest.mark.parametrize(("lamb", "own", "distilled"), [(-1, 1 / 3, 2 / 3), (0.7, 1.0, 0.7)], ids=["balanced", "given"])
+@pytest.mark.parametrize(
+    ("lamb", "own", "distilled"), [(-1, 1 / 3, 2 / 3), (0.7, 1.0, 0.7)], ids=["balanced", "given"]
+)
 def test_bic_loss_distils_over_the_old_columns_at_its_temperature(benchmark, lamb, own, distilled):
     old_columns, corrected = [0, 1, 3, 5], STEPS[1]
 
@@ -53,7 +59,12 @@ def test_bic_loss_distils_over_the_old_columns_at_its_temperature(benchmark, lam
             z = sum(math.exp(logits[i, c] / 3) for c in old_columns)
             z_teacher = sum(math.exp(teacher[i, c] / 3) for c in old_columns)
             for c in old_columns:
-                distillation -= math.exp(teacher[i, c] / 3) / z_teacher * math.log(math.exp(logits[i, c] / 3) / z) / len(targets)
+                distillation -= (
+                    math.exp(teacher[i, c] / 3)
+                    / z_teacher
+                    * math.log(math.exp(logits[i, c] / 3) / z)
+                    / len(targets)
+                )
         return strategy.loss.item(), own * classification + distilled * distillation
 
     strategy = strategy_of(compat.RepairedBiC, network(), T=3, lamb=lamb)
@@ -69,16 +80,29 @@ def test_bic_loss_distils_over_the_old_columns_at_its_temperature(benchmark, lam
         assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_bic_bias_step_fits_alpha_and_beta_as_a_plain_loop_does_and_keeps_every_module_mode(benchmark):
+def test_bic_bias_step_fits_alpha_and_beta_as_a_plain_loop_does_and_keeps_every_module_mode(
+    benchmark,
+):
     data = benchmark.train_stream[0].dataset
     model = network("fixed", norm=True).train()
     model[0][1].eval()  # frozen statistics, inside a model that trains
     plugin = compat.RepairedBiCPlugin(stage_2_epochs=60, lr=0.1)
-    plugin.val_buffer = {3: SimpleNamespace(buffer=data.subset(range(10))), 1: SimpleNamespace(buffer=data.subset(range(70, 80)))}
+    plugin.val_buffer = {
+        3: SimpleNamespace(buffer=data.subset(range(10))),
+        1: SimpleNamespace(buffer=data.subset(range(70, 80))),
+    }
     modes = [module.training for module in model.modules()]
     torch.manual_seed(3)
-    plugin.bias_correction_step(SimpleNamespace(model=model, adapted_dataset=data.subset(range(60)), device="cpu", train_mb_size=7))
-    assert [module.training for module in model.modules()] == modes and True in modes and False in modes
+    plugin.bias_correction_step(
+        SimpleNamespace(
+            model=model, adapted_dataset=data.subset(range(60)), device="cpu", train_mb_size=7
+        )
+    )
+    assert (
+        [module.training for module in model.modules()] == modes
+        and True in modes
+        and False in modes
+    )
 
     (bias,) = {int(target) for target in data.subset(range(60)).targets}
     alpha, beta = torch.ones(1, requires_grad=True), torch.zeros(1, requires_grad=True)
@@ -91,11 +115,16 @@ def test_bic_bias_step_fits_alpha_and_beta_as_a_plain_loop_does_and_keeps_every_
         optimizer.param_groups[0]["lr"] = 0.1 if epoch < 50 else 0.01
         for x, y, _ in loader:
             logits = model(x).detach()
-            loss = F.cross_entropy(torch.where(column, alpha * logits + beta, logits), y) + 0.1 * beta.sum() ** 2 / 2
+            loss = (
+                F.cross_entropy(torch.where(column, alpha * logits + beta, logits), y)
+                + 0.1 * beta.sum() ** 2 / 2
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    torch.testing.assert_close((plugin.bias_layer.alpha.data, plugin.bias_layer.beta.data), (alpha.data, beta.data))
+    torch.testing.assert_close(
+        (plugin.bias_layer.alpha.data, plugin.bias_layer.beta.data), (alpha.data, beta.data)
+    )
     assert abs(alpha.item() - 1) > 0.1
 
 
@@ -104,7 +133,9 @@ def test_bic_keeps_validation_and_memory_apart_and_the_experience_whole(benchmar
     strategy = train(strategy_of(compat.RepairedBiC, network()), experiences)
     assert [len(experience.dataset) for experience in experiences] == [120, 120, 120]
     (bic,) = [plugin for plugin in strategy.plugins if isinstance(plugin, BiCPlugin)]
-    held_out = {tuple(sample[0].tolist()) for buffer in bic.val_buffer.values() for sample in buffer.buffer}
+    held_out = {
+        tuple(sample[0].tolist()) for buffer in bic.val_buffer.values() for sample in buffer.buffer
+    }
     memory = {tuple(sample[0].tolist()) for sample in bic.storage_policy.buffer}
     assert len(held_out) == 12 and len(memory) == 60 and not held_out & memory
     assert all(module.training for module in strategy.model.modules())

@@ -1,4 +1,6 @@
-"""How each entry of `STRATEGIES` is built small, and what it cannot promise: `skip = {check: reason}`, a check being a test's name."""
+"""How each entry of `STRATEGIES` is built small, and what it cannot promise: `skip = {check:
+reason}`, a check being a test's name.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +14,11 @@ from avalanche_hfc.strategies import STRATEGIES
 
 
 def small(depth: int) -> dict[str, Any]:
-    return dict(image_size=8, patch_size=4, backbone_options=dict(embed_dim=16, num_heads=2, depth=depth, in_chans=1))
+    return dict(
+        image_size=8,
+        patch_size=4,
+        backbone_options=dict(embed_dim=16, num_heads=2, depth=depth, in_chans=1),
+    )
 
 
 def small_vit() -> nn.Module:
@@ -20,7 +26,9 @@ def small_vit() -> nn.Module:
 
 
 def vit_with_maps() -> nn.Module:
-    """Two blocks: the class token takes nothing from the patches after the last one, so maps before it are needed."""
+    """Two blocks: the class token takes nothing from the patches after the last one, so maps before
+    it are needed.
+    """
     return ViT("vit_tiny_patch16_224", **small(2))
 
 
@@ -38,22 +46,34 @@ def small_cnn() -> nn.Module:
 
 @dataclass(frozen=True)
 class Entry:
-    """`mem_size` None: the entry keeps no memory. `lr_factor(step)`: what the method itself does to the learning rate."""
+    """`mem_size` None: the entry keeps no memory. `lr_factor(step)`: what the method itself does to
+    the learning rate.
+    """
 
     model: Callable[[], nn.Module] = small_vit
     mem_size: int | None = 12
     takes_losses: bool = True
     options: dict[str, Any] = field(default_factory=dict)
-    num_phase_epochs: tuple[int, int] = (0, 0)  # of later phases: in the first step, in each later one
+    num_phase_epochs: tuple[int, int] = (
+        0,
+        0,
+    )  # of later phases: in the first step, in each later one
     lr_factor: Callable[[int], float] = lambda step: 1.0
-    full_batch: dict[str, Any] = field(default_factory=dict)  # what it needs, beside a large train_mb_size, to see all images in a batch
+    full_batch: dict[str, Any] = field(
+        default_factory=dict
+    )  # what it needs, beside a large train_mb_size, to see all images in a batch
     only: tuple[str, list[str]] | None = None  # (reason, checks): nothing but these
     skip: dict[str, str] = field(default_factory=dict)
     skip_host: dict[str, str] = field(default_factory=dict)  # with losses="host" only
 
 
-MEMORY = "test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_the_right_class"
-AS_SHIPPED = ("cannot run as shipped: `cannot_run` says why", ["test_every_step_can_be_trained_or_the_class_says_why_not"])
+MEMORY = (
+    "test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_the_right_class"
+)
+AS_SHIPPED = (
+    "cannot run as shipped: `cannot_run` says why",
+    ["test_every_step_can_be_trained_or_the_class_says_why_not"],
+)
 AT_ONCE = (
     "is trained once, on the whole stream",
     [
@@ -80,26 +100,44 @@ OURS = {
     "ssil": Entry(lr_factor=lambda step: 1 / (step + 1), full_batch={"replay_mb_size": 12}),
     "foster": Entry(options={"compress_epochs": 2}, num_phase_epochs=(0, 2)),
     "afc": Entry(model=vit_with_maps, options={"tune_epochs": 2}, num_phase_epochs=(0, 2)),
-    "dytox": Entry(model=small_dytox, options={"tune_epochs": 2}, num_phase_epochs=(0, 2), full_batch={"repeats": 1}),
+    "dytox": Entry(
+        model=small_dytox,
+        options={"tune_epochs": 2},
+        num_phase_epochs=(0, 2),
+        full_batch={"repeats": 1},
+    ),
 }
 ALL_ROWS = {
     "test_a_run_goes_on_bit_for_bit_from_every_stop": "Avalanche's strategies give no state",
     "test_a_first_step_with_one_class_is_refused": "Avalanche trains on one class without a word",
-    "test_the_teacher_is_frozen_during_a_later_step": "a teacher of its own, if any; `compat` and its tests say which of them drift",
+    "test_the_teacher_is_frozen_during_a_later_step": "a teacher of its own, if any; `compat` and its tests say which of them "
+    "drift",
     "test_evaluating_in_between_also_of_future_classes_changes_nothing": "Avalanche's evaluation draws from the generator of the training "
     "and overwrites batch and loss",
 }
-BY_PLACE = {"test_relabelled_classes_give_permuted_logits": "it draws exemplars by their place in the data, which follows the class ids"}
+BY_PLACE = {
+    "test_relabelled_classes_give_permuted_logits": "it draws exemplars by their place in the data, which follows the class "
+    "ids"
+}
 FP32_PARTS = {
     "test_relabelled_classes_give_permuted_logits": "parts of it are fp32 whatever the model is",
-    "test_bf16_autocast_ends_finite_with_fp32_weights": "it writes bf16 values into fp32 tensors, or the other way: torch raises",
+    "test_bf16_autocast_ends_finite_with_fp32_weights": "it writes bf16 values into fp32 tensors, or the other way: torch "
+    "raises",
 }
-ICARL = ALL_ROWS | FP32_PARTS | {
-    "test_the_first_step_is_learned": "means of classes never seen are preset to zero, and win",
-    "test_a_class_of_a_later_step_is_no_label_and_no_prediction_before": "means of classes never seen are preset to zero, and win",
-    MEMORY: "keeps ceil(mem_size / classes) of each class, which may be more",
+ICARL = (
+    ALL_ROWS
+    | FP32_PARTS
+    | {
+        "test_the_first_step_is_learned": "means of classes never seen are preset to zero, and win",
+        "test_a_class_of_a_later_step_is_no_label_and_no_prediction_before": "means of classes never seen are preset to zero, and "
+        "win",
+        MEMORY: "keeps ceil(mem_size / classes) of each class, which may be more",
+    }
+)
+NEEDS_IDS_IN_A_ROW = {
+    "test_later_steps_with_a_single_class_are_survived_and_only_ssil_warns_once": "needs class ids "
+    "0…n-1"
 }
-NEEDS_IDS_IN_A_ROW = {"test_later_steps_with_a_single_class_are_survived_and_only_ssil_warns_once": "needs class ids 0…n-1"}
 ROW_BIC = {"stage_2_epochs": 3, "val_percentage": 0.2}
 ROWS = {
     "avalanche-naive": Entry(mem_size=None, skip=ALL_ROWS | NO_MEMORY),
@@ -139,14 +177,19 @@ class Case(NamedTuple):
         """Why this case cannot promise what the check asks; None where it must."""
         if self.entry.only is not None and check not in self.entry.only[1]:
             return self.entry.only[0]
-        return self.entry.skip.get(check) or (self.entry.skip_host.get(check) if self.losses in (None, "host") else None)
+        return self.entry.skip.get(check) or (
+            self.entry.skip_host.get(check) if self.losses in (None, "host") else None
+        )
 
     def __str__(self) -> str:
         return self.name if self.losses is None else f"{self.name} {self.losses}"
 
 
 def choices(name: str) -> tuple[str | None, ...]:
-    takes = not name.startswith("avalanche-") and ENTRIES.get(name, Entry(takes_losses=name != "hfc")).takes_losses
+    takes = (
+        not name.startswith("avalanche-")
+        and ENTRIES.get(name, Entry(takes_losses=name != "hfc")).takes_losses
+    )
     return ("host", "hfc") if takes else (None,)
 
 
@@ -154,12 +197,18 @@ CASES = [Case(name, losses) for name in STRATEGIES for losses in choices(name)]
 
 
 def every(check: Callable) -> Callable:
-    """The check over all cases; those whose entry cannot promise it are skipped with the entry's reason."""
+    """The check over all cases; those whose entry cannot promise it are skipped with the entry's
+    reason.
+    """
     name = check.__name__
 
     def parameter(case: Case) -> Any:
         reason = case.reason(name)
-        return pytest.param(case, id=str(case), marks=[pytest.mark.skip(reason=f"{case.name}: {reason}")] if reason else [])
+        return pytest.param(
+            case,
+            id=str(case),
+            marks=[pytest.mark.skip(reason=f"{case.name}: {reason}")] if reason else [],
+        )
 
     CHECKS.append(name)
     return pytest.mark.parametrize("case", [parameter(case) for case in CASES])(check)

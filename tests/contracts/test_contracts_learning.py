@@ -1,4 +1,6 @@
-"""What every strategy learns, and from what: teacher, memory, labels, steps of any size, class ids of any order."""
+"""What every strategy learns, and from what: teacher, memory, labels, steps of any size, class ids
+of any order.
+"""
 
 import copy
 from contextlib import contextmanager
@@ -6,7 +8,21 @@ from contextlib import contextmanager
 import pytest
 import torch
 from contract_entries import CASES, CHECKS, ENTRIES, OURS, Case, choices, every, small_cnn
-from contract_runs import At, accuracy, benchmark_of, build, differing, exemplars, left_by, logits_of, not_finite, run, seed, train, usual
+from contract_runs import (
+    At,
+    accuracy,
+    benchmark_of,
+    build,
+    differing,
+    exemplars,
+    left_by,
+    logits_of,
+    not_finite,
+    run,
+    seed,
+    train,
+    usual,
+)
 from torch.optim import SGD, AdamW
 
 from avalanche_hfc.memory import ExemplarMemory
@@ -15,7 +31,13 @@ from avalanche_hfc.models.columns import ClassColumns
 from avalanche_hfc.plugins import FrozenTeacher
 from avalanche_hfc.strategies import STRATEGIES
 
-MOMENTS = ("before_training_epoch", "before_training_iteration", "after_training_epoch", "before_phase_epoch", "after_phase_epoch")
+MOMENTS = (
+    "before_training_epoch",
+    "before_training_iteration",
+    "after_training_epoch",
+    "before_phase_epoch",
+    "after_phase_epoch",
+)
 
 
 def declared(entry):
@@ -29,8 +51,16 @@ def test_every_strategy_has_an_entry_here_and_every_skip_names_a_check():
 
     assert test_contracts_edges and test_contracts_traces  # their checks are in CHECKS then
     missing = sorted(STRATEGIES.keys() - ENTRIES.keys())
-    assert not missing, f"STRATEGIES has {missing}: say in tests/contracts/contract_entries.py how to build them small, and what they skip."
-    unknown = {(name, check) for name, entry in ENTRIES.items() for check in declared(entry) if check not in CHECKS}
+    assert not missing, (
+        f"STRATEGIES has {missing}: say in tests/contracts/contract_entries.py how to build "
+        "them small, and what they skip."
+    )
+    unknown = {
+        (name, check)
+        for name, entry in ENTRIES.items()
+        for check in declared(entry)
+        if check not in CHECKS
+    }
     assert not unknown, f"no such checks: {sorted(unknown)}"
 
 
@@ -45,12 +75,16 @@ def test_every_step_can_be_trained_or_the_class_says_why_not(case):
         with pytest.raises((RuntimeError, TypeError)) as error:
             run(case)
         quoted = kind.cannot_run.split("`")[1::2]
-        assert any(all(piece.strip() in str(error.value) for piece in quote.split("…")) for quote in quoted), quoted
+        assert any(
+            all(piece.strip() in str(error.value) for piece in quote.split("…")) for quote in quoted
+        ), quoted
 
 
 @every
 def test_the_first_step_is_learned(case):
-    assert any(learns_the_first_step(case, number) for number in (3, 8))  # a tiny network at a large rate: one start may be unlucky
+    assert any(
+        learns_the_first_step(case, number) for number in (3, 8)
+    )  # a tiny network at a large rate: one start may be unlucky
 
 
 def learns_the_first_step(case, number):
@@ -58,10 +92,24 @@ def learns_the_first_step(case, number):
     seed(number)
     model = case.entry.model()
     optimizer = AdamW(model.parameters(), lr=1e-2)
-    every_image = {**case.entry.full_batch, **({"drop_last": False} if case.ours else {})}  # as many updates for every strategy
-    strategy = build(case, model=model, optimizer=optimizer, own_plugins=[], train_epochs=12, train_mb_size=16, **every_image)
+    every_image = {
+        **case.entry.full_batch,
+        **({"drop_last": False} if case.ours else {}),
+    }  # as many updates for every strategy
+    strategy = build(
+        case,
+        model=model,
+        optimizer=optimizer,
+        own_plugins=[],
+        train_epochs=12,
+        train_mb_size=16,
+        **every_image,
+    )
     train(strategy, benchmark.train_stream[:1])
-    return accuracy(strategy, benchmark.train_stream[0]) >= 0.85 and accuracy(strategy, benchmark.test_stream[0]) >= 0.6
+    return (
+        accuracy(strategy, benchmark.train_stream[0]) >= 0.85
+        and accuracy(strategy, benchmark.test_stream[0]) >= 0.6
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name in OURS and name != "dytox"])
@@ -69,12 +117,22 @@ def test_a_cnn_with_batch_norm_learns_the_first_step_and_ends_finite(name):
     benchmark, case = benchmark_of(per_class=10, transform=None), Case(name, choices(name)[0])
     seed()
     model = small_cnn()
-    strategy = build(case, model=model, optimizer=AdamW(model.parameters(), lr=3e-3), own_plugins=[], train_epochs=6, train_mb_size=10)
+    strategy = build(
+        case,
+        model=model,
+        optimizer=AdamW(model.parameters(), lr=3e-3),
+        own_plugins=[],
+        train_epochs=6,
+        train_mb_size=10,
+    )
     strategy.train(benchmark.train_stream[0])
     assert accuracy(strategy, benchmark.train_stream[0]) >= 0.9
     strategy.train_epochs = 1
     strategy.train(benchmark.train_stream[1])
-    assert not_finite(strategy) == [] and logits_of(strategy, benchmark.test_stream[:2])[0].isfinite().all()
+    assert (
+        not_finite(strategy) == []
+        and logits_of(strategy, benchmark.test_stream[:2])[0].isfinite().all()
+    )
 
 
 @every
@@ -104,9 +162,13 @@ def buffers(strategy):
 
 
 @every
-def test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_the_right_class(case, monkeypatch):
+def test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_the_right_class(
+    case, monkeypatch
+):
     benchmark, budget, sizes = benchmark_of(), case.entry.mem_size, []
-    labels = torch.tensor([y for experience in benchmark.train_stream for y in experience.dataset.targets])
+    labels = torch.tensor(
+        [y for experience in benchmark.train_stream for y in experience.dataset.targets]
+    )
     update = ExemplarMemory.update
 
     def watched(memory, *args):
@@ -119,8 +181,13 @@ def test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_
             assert sizes[-1] <= budget
             return
         memory = exemplars(strategy)
-        sizes.append(len(memory) + sum(getattr(plugin, "num_held", 0) for plugin in strategy.plugins))  # a hold-out is memory, too
-        assert len(memory) == len(memory.positions()) == len(memory.positions().unique()) and sizes[-1] <= budget
+        sizes.append(
+            len(memory) + sum(getattr(plugin, "num_held", 0) for plugin in strategy.plugins)
+        )  # a hold-out is memory, too
+        assert (
+            len(memory) == len(memory.positions()) == len(memory.positions().unique())
+            and sizes[-1] <= budget
+        )
         assert all((labels[memory.of(class_id)] == class_id).all() for class_id in memory.classes)
 
     monkeypatch.setattr(ExemplarMemory, "update", watched)
@@ -130,7 +197,11 @@ def test_the_memory_is_within_its_budget_at_every_moment_and_holds_exemplars_of_
         strategy.train(experience)
         look(strategy)
         if case.ours:
-            seen = {class_id for earlier in benchmark.train_stream[: step + 1] for class_id in earlier.classes_in_this_experience}
+            seen = {
+                class_id
+                for earlier in benchmark.train_stream[: step + 1]
+                for class_id in earlier.classes_in_this_experience
+            }
             assert set(exemplars(strategy).classes) == seen
     assert sizes[-1] >= budget // 2
 
@@ -153,7 +224,11 @@ def test_a_class_of_a_later_step_is_no_label_and_no_prediction_before(case):
         strategy.train(experience)
         logits, _ = logits_of(strategy, benchmark.test_stream)
         assert logits.shape[1] == 6 and (logits[:, sorted(set(range(6)) - seen)] == -1000).all()
-        assert logits.isfinite().all() and (logits[:, sorted(seen)] > -900).all() and set(logits.argmax(1).tolist()) <= seen
+        assert (
+            logits.isfinite().all()
+            and (logits[:, sorted(seen)] > -900).all()
+            and set(logits.argmax(1).tolist()) <= seen
+        )
     assert 3 in met and met[-1] == 0
 
 
@@ -176,7 +251,12 @@ def test_steps_of_unequal_size_are_learned(case):
     benchmark = benchmark_of(((3, 1, 5), (0,), (4, 2)))
     strategy = run(case, benchmark)
     logits, labels = logits_of(strategy, benchmark.test_stream)
-    assert not_finite(strategy) == [] and logits.shape == (36, 6) and (logits > -900).all() and logits.isfinite().all()
+    assert (
+        not_finite(strategy) == []
+        and logits.shape == (36, 6)
+        and (logits > -900).all()
+        and logits.isfinite().all()
+    )
     assert sorted(set(labels.tolist())) == list(range(6))
 
 
@@ -187,7 +267,9 @@ def rows_drawn_in_the_order_of(rank, monkeypatch):
 
     def added(head, class_ids):
         add(head, class_ids)
-        if head.divergence is not None:  # its outputs are in the order of class ids, whatever the order of the columns
+        if (
+            head.divergence is not None
+        ):  # its outputs are in the order of class ids, whatever the order of the columns
             rows = torch.tensor([0, *(1 + torch.tensor(class_ids).argsort())])
             for drawn in head.divergence.linear.parameters():
                 drawn.data = drawn.data[rows]
@@ -198,7 +280,11 @@ def rows_drawn_in_the_order_of(rank, monkeypatch):
         grow(head, class_ids)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClassColumns, "_checked", lambda head, class_ids: sorted(checked(head, class_ids), key=rank.get))
+        patch.setattr(
+            ClassColumns,
+            "_checked",
+            lambda head, class_ids: sorted(checked(head, class_ids), key=rank.get),
+        )
         patch.setattr(GrowingLinear, "grow", grown)
         patch.setattr(TaskTokens, "_add", added)
         yield
@@ -206,20 +292,36 @@ def rows_drawn_in_the_order_of(rank, monkeypatch):
 
 @every
 def test_relabelled_classes_give_permuted_logits(case, monkeypatch):
-    """Full batches: the order of the exemplars may change, their set may not. In each step the two classes change their order."""
+    """Full batches: the order of the exemplars may change, their set may not. In each step the two
+    classes change their order.
+    """
     new_id, full = {1: 3, 4: 0, 0: 5, 5: 1, 2: 4, 3: 2}, case.entry.full_batch
 
     def final(relabel):
         seed()
         benchmark = benchmark_of(transform=None, relabel=relabel, dtype=torch.float64)
         model = case.entry.model().double()
-        strategy = build(case, model=model, optimizer=SGD(model.parameters(), lr=0.1, momentum=0.9), train_mb_size=64, **full)
-        logits, labels = logits_of(train(strategy, benchmark.train_stream[:2]), benchmark.test_stream[:2])
-        images = torch.stack([x for experience in benchmark.test_stream[:2] for x, *_ in experience.dataset.eval()])
-        old_id = torch.tensor([old for _, old in sorted((new, old) for old, new in relabel.items())])
+        strategy = build(
+            case,
+            model=model,
+            optimizer=SGD(model.parameters(), lr=0.1, momentum=0.9),
+            train_mb_size=64,
+            **full,
+        )
+        logits, labels = logits_of(
+            train(strategy, benchmark.train_stream[:2]), benchmark.test_stream[:2]
+        )
+        images = torch.stack(
+            [x for experience in benchmark.test_stream[:2] for x, *_ in experience.dataset.eval()]
+        )
+        old_id = torch.tensor(
+            [old for _, old in sorted((new, old) for old, new in relabel.items())]
+        )
         rows = old_id[labels].argsort(stable=True)  # images by class, in both runs the same
         with torch.no_grad():
-            return torch.stack([logits[rows], strategy.model.eval()(images[rows])])  # what it predicts by, and its head
+            return torch.stack(
+                [logits[rows], strategy.model.eval()(images[rows])]
+            )  # what it predicts by, and its head
 
     plain = final({c: c for c in range(6)})
     with rows_drawn_in_the_order_of({new: old for old, new in new_id.items()}, monkeypatch):
@@ -234,7 +336,9 @@ def test_the_losses_put_in_change_nothing_in_the_first_step_and_something_in_the
     host, hfc = usual(Case(name, "host")), usual(Case(name, "hfc"))
 
     def weights(left):
-        return {key: value for key, value in left.items() if key.startswith((".model.", ".optimizer."))}
+        return {
+            key: value for key, value in left.items() if key.startswith((".model.", ".optimizer."))
+        }
 
     assert differing(weights(host[0]), weights(hfc[0])) == [] and weights(host[0])
     assert any(key.startswith(".model.") for key in differing(weights(host[1]), weights(hfc[1])))

@@ -1,4 +1,6 @@
-"""From recipes to what trains: every recipe of every scale, the optimizer's groups, the schedule, the data."""
+"""From recipes to what trains: every recipe of every scale, the optimizer's groups, the schedule,
+the data.
+"""
 
 import copy
 import math
@@ -19,11 +21,27 @@ from avalanche_hfc.recipes import Recipe, all_names, override, recipe
 from avalanche_hfc.strategies import STRATEGIES
 
 NAMES = all_names()
-ATTRIBUTES = {"losses": "hfc_losses", "relation": "relation_form", "lr": "bias_lr"}  # where a strategy keeps an option under another name
+ATTRIBUTES = {
+    "losses": "hfc_losses",
+    "relation": "relation_form",
+    "lr": "bias_lr",
+}  # where a strategy keeps an option under another name
 DEMO = recipe("digits-b0-t5-hfc@demo")
-KINDS = {"tsavit": TSAViT, "vit": ViT, "dytox": DyToxModel, "convit": DyToxModel, "resnet32": ResNet32, "resnet18": ResNet18}
+KINDS = {
+    "tsavit": TSAViT,
+    "vit": ViT,
+    "dytox": DyToxModel,
+    "convit": DyToxModel,
+    "resnet32": ResNet32,
+    "resnet18": ResNet18,
+}
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
-ORDERS = {"cifar100": "cifar100-a", "imagenet100": "imagenet100", "imagenet1000": "imagenet1000", "digits": None}
+ORDERS = {
+    "cifar100": "cifar100-a",
+    "imagenet100": "imagenet100",
+    "imagenet1000": "imagenet1000",
+    "digits": None,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +54,11 @@ def nothing_is_fetched(monkeypatch):
 
 @cache
 def meta_model(model, image_size):
-    own = next(recipe(name) for name in NAMES if (recipe(name).model, recipe(name).data.image_size) == (model, image_size))
+    own = next(
+        recipe(name)
+        for name in NAMES
+        if (recipe(name).model, recipe(name).data.image_size) == (model, image_size)
+    )
     return build_model(own, device="meta")
 
 
@@ -53,7 +75,9 @@ def test_every_recipe_builds_its_model_and_strategy():
         built.add(configuration)
         strategy = build_strategy(own, copy.deepcopy(meta_model(own.model, own.data.image_size)))
         assert type(strategy) is STRATEGIES[own.method.name], name
-        assert strategy.train_mb_size == own.train.batch_size and isinstance(strategy.plugins[0], SchedulePlugin)
+        assert strategy.train_mb_size == own.train.batch_size and isinstance(
+            strategy.plugins[0], SchedulePlugin
+        )
         for option, value in own.method.options:
             held = vars(strategy).get(ATTRIBUTES.get(option, option))
             assert held in (None, value) or value is None, (name, option)
@@ -83,7 +107,14 @@ def test_every_recipe_has_the_model_it_names_with_the_size_of_its_images():
 )
 def test_the_models_of_the_paper_have_their_number_of_parameters(name, parameters):
     model = build_model(recipe(name), device="meta")
-    assert sum(parameter.numel() for key, parameter in model.named_parameters() if not key.startswith("head.")) == parameters
+    assert (
+        sum(
+            parameter.numel()
+            for key, parameter in model.named_parameters()
+            if not key.startswith("head.")
+        )
+        == parameters
+    )
 
 
 def test_the_steps_and_class_orders_of_every_recipe_can_be_dealt_out():
@@ -99,12 +130,16 @@ def test_the_steps_and_class_orders_of_every_recipe_can_be_dealt_out():
 
 
 @pytest.mark.parametrize(("base", "sizes"), [("b0", [2] * 5), ("b50", [5] + [1] * 5)])
-def test_the_benchmark_of_the_demonstration_is_as_named_and_its_order_is_drawn_by_the_seed(base, sizes):
+def test_the_benchmark_of_the_demonstration_is_as_named_and_its_order_is_drawn_by_the_seed(
+    base, sizes
+):
     own = recipe(f"digits-{base}-t5-hfc@demo")
     orders = []
     for seed in (0, 0, 1):
         benchmark = build_benchmark(own, seed)
-        assert [len(experience.classes_in_this_experience) for experience in benchmark.train_stream] == sizes
+        assert [
+            len(experience.classes_in_this_experience) for experience in benchmark.train_stream
+        ] == sizes
         orders.append(benchmark.classes_order)
     assert orders[0] == orders[1] != orders[2]
     assert benchmark.image_shape == (1, 8, 8)
@@ -121,18 +156,27 @@ def test_a_seed_fixes_the_weights_whatever_was_drawn_before():
     assert not torch.equal(first["shared_embedding"], other["shared_embedding"])
 
 
-@pytest.mark.parametrize("backbone", ["vit_base_patch16_224", "vit_base_patch16_224.augreg_in21k_ft_in1k"])
+@pytest.mark.parametrize(
+    "backbone", ["vit_base_patch16_224", "vit_base_patch16_224.augreg_in21k_ft_in1k"]
+)
 @pytest.mark.parametrize("row", ["hfc", "podnet", "dytox"])
 def test_a_recipe_of_the_paper_refuses_weights_that_are_not_mae(row, backbone):
     own = override(recipe(f"cifar100-b0-t10-{row}@paper"), {"backbone": backbone})
-    with pytest.raises(ValueError, match=r"the paper's ViT starts from MAE; .* have the tag 'augreg"):
+    with pytest.raises(
+        ValueError, match=r"the paper's ViT starts from MAE; .* have the tag 'augreg"
+    ):
         build_model(own, device="meta")
     assert build_model(override(own, {"weights": "none"}), device="meta")
 
 
-def test_the_weights_of_a_recipe_of_the_paper_are_asked_for_and_only_off_the_meta_device(monkeypatch):
+def test_the_weights_of_a_recipe_of_the_paper_are_asked_for_and_only_off_the_meta_device(
+    monkeypatch,
+):
     asked = []
-    monkeypatch.setattr("timm.models._builder.load_pretrained", lambda model, **kwargs: asked.append(kwargs["pretrained_cfg"]["tag"]))
+    monkeypatch.setattr(
+        "timm.models._builder.load_pretrained",
+        lambda model, **kwargs: asked.append(kwargs["pretrained_cfg"]["tag"]),
+    )
     own = override(recipe("cifar100-b0-t10-hfc@paper"), {"embed_dim": "24"})
     build_model(own, device="meta")
     assert asked == []
@@ -159,7 +203,12 @@ def test_head_and_tsa_train_at_five_times_the_rate_and_every_parameter_once(name
     assert {names[id(parameter)].split(".")[0] for parameter in head["params"]} == of_head
     assert not {names[id(parameter)].split(".")[0] for parameter in backbone["params"]} & of_head
     assert len(backbone["params"]) + len(head["params"]) == len(names)
-    assert (backbone["lr"], head["lr"], head["weight_decay"], backbone["weight_decay"]) == (6.25e-5, 3.125e-4, 1e-5, 1e-5)
+    assert (backbone["lr"], head["lr"], head["weight_decay"], backbone["weight_decay"]) == (
+        6.25e-5,
+        3.125e-4,
+        1e-5,
+        1e-5,
+    )
 
 
 def test_sgd_has_the_published_momentum_and_one_group():
@@ -173,7 +222,9 @@ def test_sgd_has_the_published_momentum_and_one_group():
 def test_the_rates_of_the_released_code():
     train = recipe("cifar100-b0-t10-hfc@paper").train
     rates = [lr_of(train, epoch, 30) for epoch in range(30)]
-    assert rates[:4] == pytest.approx([1.5625e-5, 3.125e-5, 4.6875e-5, 6.12e-5], rel=2e-3) and rates[29] == pytest.approx(1.01e-5, rel=5e-3)
+    assert rates[:4] == pytest.approx(
+        [1.5625e-5, 3.125e-5, 4.6875e-5, 6.12e-5], rel=2e-3
+    ) and rates[29] == pytest.approx(1.01e-5, rel=5e-3)
     official = WarmUpCosinePlugin(lr=6.25e-5, lowest_lr=1e-5, warm_up=3)
     assert rates == pytest.approx([official.rate(epoch, 30) for epoch in range(30)], rel=1e-12)
 
@@ -181,15 +232,25 @@ def test_the_rates_of_the_released_code():
 def test_dytox_warms_up_from_its_lowest_rate_in_equal_parts():
     train = recipe("cifar100-b0-t10-dytox-convit@paper").train
     rates = [lr_of(train, epoch, 500) for epoch in range(500)]
-    assert rates[1:6] == pytest.approx([1e-6 + (1.25e-4 - 1e-6) * epoch / 5 for epoch in range(5)], rel=1e-12)  # an epoch late
-    assert rates[0] == 1e-6 and rates[251] == pytest.approx((1.25e-4 + 1e-5) / 2) and rates[6] == pytest.approx(1.25e-4, rel=1e-3)
+    assert rates[1:6] == pytest.approx(
+        [1e-6 + (1.25e-4 - 1e-6) * epoch / 5 for epoch in range(5)], rel=1e-12
+    )  # an epoch late
+    assert (
+        rates[0] == 1e-6
+        and rates[251] == pytest.approx((1.25e-4 + 1e-5) / 2)
+        and rates[6] == pytest.approx(1.25e-4, rel=1e-3)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "drops", "factor"),
     [
         ("cifar100-b0-t10-icarl-resnet32@paper", (49, 63), 0.2),
-        ("imagenet100-b0-t10-icarl-resnet18@paper", (21, 31, 41, 51), 0.2),  # after the epochs numbered 20, 30, … from 0
+        (
+            "imagenet100-b0-t10-icarl-resnet18@paper",
+            (21, 31, 41, 51),
+            0.2,
+        ),  # after the epochs numbered 20, 30, … from 0
         ("cifar100-b0-t10-bic-resnet32@paper", (100, 150, 200), 0.1),
         ("imagenet100-b0-t10-bic-resnet18@paper", (30, 60, 80, 90), 0.1),
         ("cifar100-b0-t10-ssil-resnet32@paper", (80, 120, 160), 0.1),
@@ -216,13 +277,25 @@ class Rates(SupervisedPlugin):
 
     def before_training_iteration(self, strategy, **kwargs):
         groups, clock = strategy.optimizer.param_groups, strategy.clock
-        row = (clock.train_exp_counter, clock.train_exp_epochs, [group["lr"] for group in groups], groups[0]["weight_decay"])
+        row = (
+            clock.train_exp_counter,
+            clock.train_exp_epochs,
+            [group["lr"] for group in groups],
+            groups[0]["weight_decay"],
+        )
         self.seen += [row] if self.seen[-1:] != [row] else []
 
 
 @pytest.mark.parametrize("row", ["hfc", "podnet", "dytox", "avalanche-replay"])
 def test_every_step_has_the_same_rates_the_first_its_own_epochs_and_the_decay_its_rule(row):
-    given = {"epochs": "2", "first_epochs": "3", "schedule": "cosine", "lowest_lr": "1e-4", "warm_up_epochs": "1", "head_lr_factor": "5"}
+    given = {
+        "epochs": "2",
+        "first_epochs": "3",
+        "schedule": "cosine",
+        "lowest_lr": "1e-4",
+        "warm_up_epochs": "1",
+        "head_lr_factor": "5",
+    }
     given |= {"decay_by_step": "true", "weight_decay": "0.1", "batch_size": "256"}
     own = override(recipe(f"digits-b0-t5-{row}@demo"), given)
     rates = Rates()
@@ -232,7 +305,11 @@ def test_every_step_has_the_same_rates_the_first_its_own_epochs_and_the_decay_it
     lr = own.train.lr
     cosine = lambda epoch, of: 1e-4 + (lr - 1e-4) * (1 + math.cos(math.pi * epoch / of)) / 2  # noqa: E731
     steps = [[lr / 2, cosine(1, 3), cosine(2, 3)], [lr / 2, cosine(1, 2)], [lr / 2, cosine(1, 2)]]
-    wanted = [(step, epoch, rate) for step, own_rates in enumerate(steps) for epoch, rate in enumerate(own_rates)]
+    wanted = [
+        (step, epoch, rate)
+        for step, own_rates in enumerate(steps)
+        for epoch, rate in enumerate(own_rates)
+    ]
     assert [entry[:2] for entry in rates.seen] == [entry[:2] for entry in wanted]
     for (step, _, groups, decay), (_, _, rate) in zip(rates.seen, wanted, strict=True):
         assert groups == pytest.approx([rate, 5 * rate], rel=1e-12)
@@ -243,7 +320,9 @@ def test_every_step_has_the_same_rates_the_first_its_own_epochs_and_the_decay_it
 
 
 def pictures(num_classes=100, num_images=3):
-    return np.random.RandomState(0).randint(0, 256, (num_classes, num_images, 32, 32, 3), dtype=np.uint8)
+    return np.random.RandomState(0).randint(
+        0, 256, (num_classes, num_images, 32, 32, 3), dtype=np.uint8
+    )
 
 
 def npz_file(path, pixels, *, order=None):
@@ -252,19 +331,28 @@ def npz_file(path, pixels, *, order=None):
     train, targets = pixels[:, :-1].reshape(-1, 32, 32, 3), labels.repeat(num_train)
     order = np.arange(len(targets)) if order is None else order
     np.savez(
-        path, x_train=train[order], y_train=targets[order], x_test=pixels[:, -1], y_test=labels,
+        path,
+        x_train=train[order],
+        y_train=targets[order],
+        x_test=pixels[:, -1],
+        y_test=labels,
         class_names=np.array([f"class {number}" for number in labels]),
-    )  # fmt: skip
+    )
 
 
-SMALL = override(recipe("cifar100-b50-t5-hfc@small"), {"train_per_class": "2", "test_per_class": "1"})
+SMALL = override(
+    recipe("cifar100-b50-t5-hfc@small"), {"train_per_class": "2", "test_per_class": "1"}
+)
 
 
 def test_cifar_may_be_an_npz_file(tmp_path):
     pixels = pictures()
     npz_file(tmp_path / "plain.npz", pixels)
     benchmark = build_benchmark(SMALL, 0, str(tmp_path / "plain.npz"))
-    assert benchmark.classes_order == list(class_order("cifar100-a")) and len(benchmark.train_stream) == 6
+    assert (
+        benchmark.classes_order == list(class_order("cifar100-a"))
+        and len(benchmark.train_stream) == 6
+    )
     assert benchmark.class_names[7] == "class 7" and benchmark.image_shape == (3, 32, 32)
     last = benchmark.train_stream[5]
     assert len(last.dataset) == 20 and len(benchmark.test_stream[5].dataset) == 10
@@ -275,18 +363,28 @@ def test_cifar_may_be_an_npz_file(tmp_path):
 
 def test_the_first_images_of_each_class_are_the_same_from_a_longer_file_in_another_order(tmp_path):
     pixels = pictures(num_images=5)
-    mixed = np.argsort(np.tile(np.arange(4), 100), kind="stable")  # class after class becomes image after image
+    mixed = np.argsort(
+        np.tile(np.arange(4), 100), kind="stable"
+    )  # class after class becomes image after image
     npz_file(tmp_path / "whole.npz", pixels, order=mixed)
     npz_file(tmp_path / "half.npz", pixels[:, [0, 1, 4]])
-    first, second = (build_benchmark(SMALL, 0, tmp_path / name).train_stream for name in ("whole.npz", "half.npz"))
+    first, second = (
+        build_benchmark(SMALL, 0, tmp_path / name).train_stream
+        for name in ("whole.npz", "half.npz")
+    )
     for one, other in zip(first, second, strict=True):
         assert list(one.dataset.targets) == list(other.dataset.targets)
-        assert all(torch.equal(one.dataset[place][0], other.dataset[place][0]) for place in range(len(one.dataset)))
+        assert all(
+            torch.equal(one.dataset[place][0], other.dataset[place][0])
+            for place in range(len(one.dataset))
+        )
 
 
 def test_more_images_than_a_class_has_are_refused(tmp_path):
     npz_file(tmp_path / "plain.npz", pictures())
-    with pytest.raises(ValueError, match="3 training images of each class are asked for; class 0 has 2"):
+    with pytest.raises(
+        ValueError, match="3 training images of each class are asked for; class 0 has 2"
+    ):
         build_benchmark(override(SMALL, {"train_per_class": "3"}), 0, tmp_path / "plain.npz")
 
 
@@ -303,9 +401,19 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("cifar100-b0-t10-hfc@paper", "CIFAR-100 is not on disk: looked for .*cifar-100-python.*download=True.*Or name an npz file"),
-        ("cifar100-b0-t10-hfc@small", "CIFAR-100 is not on disk: looked for .*cifar-100-python.*Or name an npz file"),
-        ("imagenet100-b0-t10-hfc@paper", "ImageNet is not on disk: looked for .*image-net.org.*Name the folder"),
+        (
+            "cifar100-b0-t10-hfc@paper",
+            "CIFAR-100 is not on disk: looked for .*cifar-100-python.*download=True.*Or name "
+            "an npz file",
+        ),
+        (
+            "cifar100-b0-t10-hfc@small",
+            "CIFAR-100 is not on disk: looked for .*cifar-100-python.*Or name an npz file",
+        ),
+        (
+            "imagenet100-b0-t10-hfc@paper",
+            "ImageNet is not on disk: looked for .*image-net.org.*Name the folder",
+        ),
         ("imagenet1000-b0-t10-podnet@paper", "ImageNet is not on disk"),
     ],
 )

@@ -4,7 +4,10 @@ import pytest
 
 from avalanche_hfc.engine import machine
 
-INTEL = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Big CPU\nflags\t\t: sse avx2{more}\n\nmodel name\t: Second\n"
+INTEL = (
+    "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Big CPU\nflags\t\t: sse "
+    "avx2{more}\n\nmodel name\t: Second\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,9 @@ INTEL = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Big CPU\n
         (None, "Word of the system"),
     ],
 )
-def test_name_generation_and_widest_instructions_of_the_first_processor(text, said, tmp_path, monkeypatch):
+def test_name_generation_and_widest_instructions_of_the_first_processor(
+    text, said, tmp_path, monkeypatch
+):
     monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.processor", lambda: "Word of the system")
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)

@@ -1,4 +1,6 @@
-"""The learning rate of every epoch of every recipe of the paper, against the loops of the released codes written out here."""
+"""The learning rate of every epoch of every recipe of the paper, against the loops of the released
+codes written out here.
+"""
 
 import math
 from types import SimpleNamespace
@@ -18,7 +20,9 @@ NAMES = all_names("paper")
 
 
 def hfc():
-    """HFC, train.py: the optimizer is made with the rate of the epoch; ten rounds of three epochs, the first of them warm-up."""
+    """HFC, train.py: the optimizer is made with the rate of the epoch; ten rounds of three epochs,
+    the first of them warm-up.
+    """
     rates = []
     for number in range(10):
         for epoch in range(3):
@@ -31,7 +35,9 @@ def hfc():
 def dytox():
     """DyTox, main.py: timm's schedule, stepped after an epoch with the number of that epoch."""
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=5e-4 * 128 / 512)
-    schedule = CosineLRScheduler(optimizer, t_initial=500, lr_min=1e-5, warmup_lr_init=1e-6, warmup_t=5, cycle_limit=1)
+    schedule = CosineLRScheduler(
+        optimizer, t_initial=500, lr_min=1e-5, warmup_lr_init=1e-6, warmup_t=5, cycle_limit=1
+    )
     rates = []
     for epoch in range(500):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -40,7 +46,9 @@ def dytox():
 
 
 def podnet(lr, epochs):
-    """PODNet's icarl.py, which AFC shares: a cosine to 0, stepped after an epoch with the number of that epoch."""
+    """PODNet's icarl.py, which AFC shares: a cosine to 0, stepped after an epoch with the number of
+    that epoch.
+    """
     rates, rate = [], lr
     for epoch in range(epochs):
         rates.append(rate)
@@ -64,7 +72,9 @@ def icarl_cifar():
 
 
 def icarl_imagenet():
-    """iCaRL, main_resnet_tf.py: after the epochs that it numbers 20, 30, 40, 50 from 0: the 21st, …"""
+    """iCaRL, main_resnet_tf.py: after the epochs that it numbers 20, 30, 40, 50 from 0: the
+    21st, …
+    """
     rates, rate = [], 2.0
     for epoch in range(60):
         rates.append(rate)
@@ -74,7 +84,9 @@ def icarl_imagenet():
 
 
 def drops(lr, epochs, at):
-    """SS-IL's update_lr before an epoch, BiC's boundaries, torch's MultiStepLR: lower from the epoch of that number on."""
+    """SS-IL's update_lr before an epoch, BiC's boundaries, torch's MultiStepLR: lower from the
+    epoch of that number on.
+    """
     rates, rate = [], lr
     for epoch in range(epochs):
         rate *= 0.1 if epoch in at else 1
@@ -82,25 +94,28 @@ def drops(lr, epochs, at):
     return rates
 
 
-CIFAR, IMAGENET = {
-    "icarl": icarl_cifar(),
-    "bic": drops(0.1, 250, (100, 150, 200)),
-    "podnet": podnet(0.1, 160),
-    "podnet-cscct": podnet(0.1, 160),
-    "ssil": drops(0.1, 200, (80, 120, 160)),
-    "foster": foster(170),
-    "afc": podnet(0.1, 160),
-    "joint": drops(0.1, 200, (60, 120, 170)),
-}, {
-    "icarl": icarl_imagenet(),
-    "bic": drops(0.1, 100, (30, 60, 80, 90)),
-    "podnet": podnet(0.05, 90),
-    "podnet-cscct": podnet(0.05, 90),
-    "ssil": drops(0.1, 100, (40, 80)),
-    "foster": foster(170),
-    "afc": podnet(0.1, 90),
-    "joint": drops(0.1, 200, (60, 120, 170)),
-}
+CIFAR, IMAGENET = (
+    {
+        "icarl": icarl_cifar(),
+        "bic": drops(0.1, 250, (100, 150, 200)),
+        "podnet": podnet(0.1, 160),
+        "podnet-cscct": podnet(0.1, 160),
+        "ssil": drops(0.1, 200, (80, 120, 160)),
+        "foster": foster(170),
+        "afc": podnet(0.1, 160),
+        "joint": drops(0.1, 200, (60, 120, 170)),
+    },
+    {
+        "icarl": icarl_imagenet(),
+        "bic": drops(0.1, 100, (30, 60, 80, 90)),
+        "podnet": podnet(0.05, 90),
+        "podnet-cscct": podnet(0.05, 90),
+        "ssil": drops(0.1, 100, (40, 80)),
+        "foster": foster(170),
+        "afc": podnet(0.1, 90),
+        "joint": drops(0.1, 200, (60, 120, 170)),
+    },
+)
 
 
 def expected(own, step):
@@ -118,7 +133,9 @@ def rates_of(own, step):
     """The rates that the schedule sets in a step: [of the backbone, of the head]."""
     groups = [{"scale": 1.0}, {"scale": own.train.head_lr_factor}]
     clock = SimpleNamespace(train_exp_counter=step, train_exp_epochs=0)
-    strategy = SimpleNamespace(clock=clock, train_epochs=None, optimizer=SimpleNamespace(param_groups=groups))
+    strategy = SimpleNamespace(
+        clock=clock, train_epochs=None, optimizer=SimpleNamespace(param_groups=groups)
+    )
     plugin = SchedulePlugin(own.train, total_steps=own.data.total_steps)
     plugin.before_training_exp(strategy)
     rates = []
@@ -141,13 +158,17 @@ def test_every_epoch_of_every_recipe_of_the_paper_has_the_rate_of_the_authors_lo
         for step in range(min(own.data.total_steps, 3)):
             rates, wanted = rates_of(own, step), expected(own, step)
             assert [rate for rate, _ in rates] == pytest.approx(wanted, rel=1e-9), (name, step)
-            assert [rate for _, rate in rates] == pytest.approx([factor * rate for rate in wanted], rel=1e-9), (name, step)
+            assert [rate for _, rate in rates] == pytest.approx(
+                [factor * rate for rate in wanted], rel=1e-9
+            ), (name, step)
     assert len(NAMES) > 600 and len(met) > 60 and len(methods) > 30
 
 
 def test_only_ssil_divides_the_rate_by_the_number_of_the_step():
     for name in NAMES:
-        assert dict(recipe(name).method.options).get("lr_by_step", False) == (recipe(name).method.name == "ssil")
+        assert dict(recipe(name).method.options).get("lr_by_step", False) == (
+            recipe(name).method.name == "ssil"
+        )
 
 
 def test_a_delay_moves_warm_up_cosine_and_drops_alike():
@@ -156,4 +177,6 @@ def test_a_delay_moves_warm_up_cosine_and_drops_alike():
     assert rates_of(recipe("imagenet100-b0-t10-icarl-resnet18@paper"), 0)[20][0] == 2.0
     late = [rate for rate, _ in rates_of(recipe("cifar100-b0-t10-dytox-convit@paper"), 0)]
     assert late[:3] == pytest.approx([1e-6, 1e-6, 1e-6 + (1.25e-4 - 1e-6) / 5], rel=1e-12)
-    assert late[6] == pytest.approx(1e-5 + (1.25e-4 - 1e-5) * (1 + math.cos(math.pi * 5 / 500)) / 2, rel=1e-12)
+    assert late[6] == pytest.approx(
+        1e-5 + (1.25e-4 - 1e-5) * (1 + math.cos(math.pi * 5 / 500)) / 2, rel=1e-12
+    )

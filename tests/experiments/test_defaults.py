@@ -22,7 +22,9 @@ def name_of(path):
 
 
 def strings(tree):
-    """(line, text) of every string of a program that is neither a docstring nor part of an f-string's message."""
+    """(line, text) of every string of a program that is neither a docstring nor part of an
+    f-string's message.
+    """
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
@@ -57,21 +59,38 @@ def options_of(path, monkeypatch):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
 def test_no_script_names_the_folder_of_results(path):
-    parts = [(line, text) for line, text in strings(ast.parse(path.read_text())) if "results" in Path(text).parts]
+    parts = [
+        (line, text)
+        for line, text in strings(ast.parse(path.read_text()))
+        if "results" in Path(text).parts
+    ]
     assert parts == []
 
 
 def test_the_scripts_with_options_are_these():
     """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
-    known = ["experiments/bench.py", "experiments/effects.py", "experiments/unpack_cifar100.py", "tests/mutate.py"]
+    known = [
+        "experiments/bench.py",
+        "experiments/effects.py",
+        "experiments/unpack_cifar100.py",
+        "tests/mutate.py",
+    ]
     assert [name_of(path) for path in WITH_OPTIONS] == known
     others = [path for path in (ROOT / "experiments").glob("*.py") if path not in WITH_OPTIONS]
-    assert [path.name for path in others if "one_command" not in path.stem and "from one_command import hfc" not in path.read_text()] == []
+    assert [
+        path.name
+        for path in others
+        if "one_command" not in path.stem and "from one_command import hfc" not in path.read_text()
+    ] == []
 
 
 @pytest.mark.parametrize("path", WITH_OPTIONS, ids=name_of)
 def test_no_default_of_a_script_lies_in_the_folder_of_results(path, monkeypatch):
-    paths = {action.dest: action.default for action in options_of(path, monkeypatch) if isinstance(action.default, Path)}
+    paths = {
+        action.dest: action.default
+        for action in options_of(path, monkeypatch)
+        if isinstance(action.default, Path)
+    }
     assert [name for name, default in paths.items() if in_results(default)] == []
     assert list(paths) in (["out"], [])  # where it writes; one that must be told has no default
 
@@ -82,10 +101,19 @@ def test_no_default_of_the_command_lies_in_the_folder_of_results():
             yield from options(inner)
         yield from (option for option in command.params if isinstance(option.type, click.Path))
 
-    defaults = [option.default for option in options(commands) if isinstance(option.default, str | Path)]
-    assert Path("demo") in map(Path, defaults) and [value for value in defaults if in_results(value)] == []
+    defaults = [
+        option.default for option in options(commands) if isinstance(option.default, str | Path)
+    ]
+    assert (
+        Path("demo") in map(Path, defaults)
+        and [value for value in defaults if in_results(value)] == []
+    )
 
 
 def test_a_default_in_the_folder_would_be_seen():
-    assert in_results("experiments/results/bench.csv") and in_results(RESULTS) and in_results("experiments/../experiments/results/a/b")
+    assert (
+        in_results("experiments/results/bench.csv")
+        and in_results(RESULTS)
+        and in_results("experiments/../experiments/results/a/b")
+    )
     assert not in_results("bench.csv") and not in_results("experiments/results_of_others")

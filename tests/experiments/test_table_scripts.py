@@ -1,4 +1,6 @@
-"""Every script of a table or figure, on digits with one seed and one epoch. The runs are shared, as those of a user's tables are."""
+"""Every script of a table or figure, on digits with one seed and one epoch. The runs are shared, as
+those of a user's tables are.
+"""
 
 import os
 import runpy
@@ -16,7 +18,16 @@ from avalanche_hfc.tasks import table as table_module
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 PAPER = pd.read_csv(EXPERIMENTS / "paper.csv")
-KEYS = ["row", "losses", "backbone", "dataset", "base_fraction", "num_steps", "mem_size", "per_class"]
+KEYS = [
+    "row",
+    "losses",
+    "backbone",
+    "dataset",
+    "base_fraction",
+    "num_steps",
+    "mem_size",
+    "per_class",
+]
 SHORT = ["--epochs", "1", "--batch-size", "128"]
 SCRIPTS = {  # script: table, rows (all where none are named: they are the runs of another)
     "table_imagenet1000": ("imagenet1000", []),
@@ -58,11 +69,18 @@ def script(monkeypatch, tmp_path, capsys):
 
 def only(rows):
     """These rows, briefly; where a method that is tuned is among them, its tuning, too."""
-    return [*(word for row in rows for word in ("--only", row)), *([] if set(rows) - {"dytox", "dytox+hfc"} else ["--tune-epochs", "1"])]
+    return [
+        *(word for row in rows for word in ("--only", row)),
+        *([] if set(rows) - {"dytox", "dytox+hfc"} else ["--tune-epochs", "1"]),
+    ]
 
 
 def files_of(folder):
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def no_training(monkeypatch):
@@ -97,21 +115,36 @@ def test_a_table_script_sets_the_runs_of_its_cells_beside_the_paper(name, script
     code, out, err = script(name, "--scale", "demo", "--out", runs, *SHORT, *only(rows))
     assert code == 0, err
     stem = "-".join([table, "demo", *rows])
-    assert f"Tables: {runs / 'tables' / stem}.csv" in out and "the gap is no measure of a reproduction" in out
+    assert (
+        f"Tables: {runs / 'tables' / stem}.csv" in out
+        and "the gap is no measure of a reproduction" in out
+    )
     numbers = pd.read_csv(runs / "tables" / f"{stem}.csv")
-    wanted = [entry for entry in TABLES[table]["demo"] if not rows or table_module.row_name(entry.cell) in rows]
+    wanted = [
+        entry
+        for entry in TABLES[table]["demo"]
+        if not rows or table_module.row_name(entry.cell) in rows
+    ]
     found = numbers[(numbers["num_seeds"] == 1) & (numbers["column"] != "improvement")]
     assert len(found) == sum(len(expected_columns(table, entry.cell.row)) for entry in wanted)
     for entry in wanted:
         own = found
         for key, value in entry.cell._asdict().items():
             own = own[own[key].isna() if value is None else own[key] == value]
-        assert set(own["column"]) == expected_columns(table, entry.cell.row) and set(own["recipe"]) == {entry.recipe}
+        assert set(own["column"]) == expected_columns(table, entry.cell.row) and set(
+            own["recipe"]
+        ) == {entry.recipe}
         for _, line in own.iterrows():
-            assert line["ours"] == pytest.approx(measured(runs, entry.recipe, line["column"]), rel=1e-9)
-    printed = PAPER[PAPER["table"] == table].merge(found[[*KEYS, "column", "ours", "paper", "gap"]], on=[*KEYS, "column"])
+            assert line["ours"] == pytest.approx(
+                measured(runs, entry.recipe, line["column"]), rel=1e-9
+            )
+    printed = PAPER[PAPER["table"] == table].merge(
+        found[[*KEYS, "column", "ours", "paper", "gap"]], on=[*KEYS, "column"]
+    )
     assert len(printed) == len(found)  # every cell has its number of the paper
-    assert (printed["paper"] == printed["value"]).all() and list(printed["gap"]) == pytest.approx(list(printed["ours"] - printed["value"]))
+    assert (printed["paper"] == printed["value"]).all() and list(printed["gap"]) == pytest.approx(
+        list(printed["ours"] - printed["value"])
+    )
     text, tex = ((runs / "tables" / f"{stem}.{ending}").read_text() for ending in ("md", "tex"))
     assert text.strip() in out and tex.count(r"\begin{tabular}") == 1
     assert all(entry.cell.row in text and entry.cell.row in tex for entry in wanted)
@@ -121,26 +154,36 @@ def test_a_lead_is_that_of_hfc_or_of_the_losses_on_the_same_seed(script, runs):
     for name in ("table_steps_imagenet100", "table_steps_plug_and_play"):
         table, rows = SCRIPTS[name]
         assert script(name, "--scale", "demo", "--out", runs, *SHORT, *only(rows))[0] == 0
-        numbers = pd.read_csv(runs / "tables" / f"{'-'.join([table, 'demo', *rows])}.csv").set_index(["row", "losses", "column"])
+        numbers = pd.read_csv(
+            runs / "tables" / f"{'-'.join([table, 'demo', *rows])}.csv"
+        ).set_index(["row", "losses", "column"])
         ahead = ("dytox", "hfc") if rows else ("hfc", "host")
         led = numbers[numbers["num_seeds"] == 1].xs("improvement", level="column")
         assert sorted(led.index) == [("dytox", "host")] if rows else len(led) == 8
         for place, line in led.iterrows():
-            assert line["ours"] == pytest.approx(numbers.loc[(*ahead, "average"), "ours"] - numbers.loc[(*place, "average"), "ours"])
+            assert line["ours"] == pytest.approx(
+                numbers.loc[(*ahead, "average"), "ours"] - numbers.loc[(*place, "average"), "ours"]
+            )
 
 
-def test_a_finished_table_is_not_trained_again_and_deleted_tables_come_back_from_the_rows(script, runs, monkeypatch):
+def test_a_finished_table_is_not_trained_again_and_deleted_tables_come_back_from_the_rows(
+    script, runs, monkeypatch
+):
     call = ["table_cifar100", "--scale", "demo", "--out", runs, *SHORT, "--only", "joint"]
     assert script(*call)[0] == 0
     tables = [runs / "tables" / f"cifar100-demo-joint.{ending}" for ending in ("csv", "md", "tex")]
     before = [path.read_bytes() for path in tables]
-    folders = {path: state for path, state in files_of(runs).items() if path.parent.name != "tables"}
+    folders = {
+        path: state for path, state in files_of(runs).items() if path.parent.name != "tables"
+    }
     no_training(monkeypatch)
     assert script(*call)[0] == 0 and [path.read_bytes() for path in tables] == before
     for path in tables:
         path.unlink()
     assert script(*call, "--no-run")[0] == 0 and [path.read_bytes() for path in tables] == before
-    assert {path: state for path, state in files_of(runs).items() if path.parent.name != "tables"} == folders
+    assert {
+        path: state for path, state in files_of(runs).items() if path.parent.name != "tables"
+    } == folders
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(script, tmp_path):
@@ -149,13 +192,23 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(script, tmp_path):
     folder.mkdir(parents=True)
     with RunLock(folder / "lock"):
         code, out, err = script(*call)
-    assert code == 1 and "Failed: digits-b0-t5-hfc@demo, seed 0: " in err and f"process {os.getpid()} is running it" in err
-    numbers = pd.read_csv(tmp_path / "runs" / "tables" / "imagenet1000-demo-hfc-joint.csv").set_index("row")
-    assert numbers["num_seeds"].to_dict() == {"hfc": 0, "joint": 1} and numbers.loc["hfc", "paper"] > 0
+    assert (
+        code == 1
+        and "Failed: digits-b0-t5-hfc@demo, seed 0: " in err
+        and f"process {os.getpid()} is running it" in err
+    )
+    numbers = pd.read_csv(
+        tmp_path / "runs" / "tables" / "imagenet1000-demo-hfc-joint.csv"
+    ).set_index("row")
+    assert (
+        numbers["num_seeds"].to_dict() == {"hfc": 0, "joint": 1} and numbers.loc["hfc", "paper"] > 0
+    )
     assert "| hfc | ours, 0 seeds | – |" in out
 
 
-def test_an_interrupted_table_keeps_what_is_done_and_tells_the_command_that_goes_on(script, tmp_path, monkeypatch):
+def test_an_interrupted_table_keeps_what_is_done_and_tells_the_command_that_goes_on(
+    script, tmp_path, monkeypatch
+):
     done = []
 
     def two_then_stop(recipe, seed, folder, **options):
@@ -170,7 +223,9 @@ def test_an_interrupted_table_keeps_what_is_done_and_tells_the_command_that_goes
     assert code == 130 and done == ["digits-b0-t5-icarl@demo", "digits-b0-t5-foster@demo"]
     assert err.rstrip().endswith("hfc table fh --scale demo --epochs 1")
     assert "2/8" in err and "digits-b0-t5-foster@demo, seed 0: average 50.0 %, last 50.0 %" in err
-    assert (tmp_path / "runs" / done[1] / "0" / "steps.csv").exists() and not (tmp_path / "runs" / "tables").exists()
+    assert (tmp_path / "runs" / done[1] / "0" / "steps.csv").exists() and not (
+        tmp_path / "runs" / "tables"
+    ).exists()
 
 
 @pytest.mark.parametrize(
@@ -186,17 +241,39 @@ def test_an_interrupted_table_keeps_what_is_done_and_tells_the_command_that_goes
         (["--tables", "/dev/null/tables"], "Not a folder"),
     ],
 )
-def test_a_mistake_is_answered_with_what_is_meant_and_nothing_is_written(script, tmp_path, monkeypatch, arguments, said):
+def test_a_mistake_is_answered_with_what_is_meant_and_nothing_is_written(
+    script, tmp_path, monkeypatch, arguments, said
+):
     no_training(monkeypatch)
     code, out, err = script("table_fh", *arguments)
     assert code == 2 and said in err and out == "" and list(tmp_path.iterdir()) == []
 
 
 def test_runs_of_other_values_are_refused_not_shown(script, runs):
-    assert script("table_cifar100", "--scale", "demo", "--out", runs, *SHORT, "--only", "joint")[0] == 0
+    assert (
+        script("table_cifar100", "--scale", "demo", "--out", runs, *SHORT, "--only", "joint")[0]
+        == 0
+    )
     before = files_of(runs)
-    code, out, err = script("table_cifar100", "--scale", "demo", "--out", runs, "--epochs", "2", "--only", "joint", "--no-run")
-    assert code == 2 and "made by another recipe" in err and "train.epochs 1, now 2" in err and out == "" and files_of(runs) == before
+    code, out, err = script(
+        "table_cifar100",
+        "--scale",
+        "demo",
+        "--out",
+        runs,
+        "--epochs",
+        "2",
+        "--only",
+        "joint",
+        "--no-run",
+    )
+    assert (
+        code == 2
+        and "made by another recipe" in err
+        and "train.epochs 1, now 2" in err
+        and out == ""
+        and files_of(runs) == before
+    )
 
 
 def test_a_value_that_some_rows_lack_is_used_where_it_is_and_said(script, tmp_path, monkeypatch):
@@ -207,21 +284,44 @@ def test_a_value_that_some_rows_lack_is_used_where_it_is_and_said(script, tmp_pa
         raise ValueError("stop here")
 
     monkeypatch.setattr("avalanche_hfc.engine.run.run", note)
-    code, _, err = script("table_imagenet1000", "--only", "hfc", "--only", "joint", "--relation-weight", "0.5")
+    code, _, err = script(
+        "table_imagenet1000", "--only", "hfc", "--only", "joint", "--relation-weight", "0.5"
+    )
     assert code == 1 and "--relation-weight has no meaning for digits-b0-t1-joint@demo." in err
-    assert given == {"digits-b0-t5-hfc@demo": {"method.relation_weight": 0.5}, "digits-b0-t1-joint@demo": {}}
-    assert err.count("stop here") == 2 and list(tmp_path.iterdir()) == []  # once where it happens, once at the end
+    assert given == {
+        "digits-b0-t5-hfc@demo": {"method.relation_weight": 0.5},
+        "digits-b0-t1-joint@demo": {},
+    }
+    assert (
+        err.count("stop here") == 2 and list(tmp_path.iterdir()) == []
+    )  # once where it happens, once at the end
 
 
-def test_a_table_without_the_papers_numbers_has_ours_and_says_so(script, runs, tmp_path, monkeypatch):
+def test_a_table_without_the_papers_numbers_has_ours_and_says_so(
+    script, runs, tmp_path, monkeypatch
+):
     monkeypatch.setattr("avalanche_hfc.report.paper_table.BESIDE", tmp_path / "paper.csv")
-    call = ["table_cifar100", "--scale", "demo", "--out", runs, "--tables", tmp_path / "tables", *SHORT, "--only", "joint"]
+    call = [
+        "table_cifar100",
+        "--scale",
+        "demo",
+        "--out",
+        runs,
+        "--tables",
+        tmp_path / "tables",
+        *SHORT,
+        "--only",
+        "joint",
+    ]
     code, out, err = script(*call)
     assert code == 0 and "The paper's numbers are not at hand" in out and "--paper FILE" in err
     numbers = pd.read_csv(tmp_path / "tables" / "cifar100-demo-joint.csv")
     assert len(numbers) == 2 and numbers["ours"].notna().all() and numbers["paper"].isna().all()
     assert script(*call, "--paper", EXPERIMENTS / "paper.csv")[0] == 0
-    assert pd.read_csv(tmp_path / "tables" / "cifar100-demo-joint.csv")["paper"].tolist() == [94.2, 94.2]
+    assert pd.read_csv(tmp_path / "tables" / "cifar100-demo-joint.csv")["paper"].tolist() == [
+        94.2,
+        94.2,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +332,9 @@ def test_a_table_without_the_papers_numbers_has_ours_and_says_so(script, runs, t
         ("figure_convergence", "convergence-imagenet100", ["Loss: digits, B = 0%", "epoch"]),
     ],
 )
-def test_a_figure_script_draws_its_runs_and_deleted_figures_come_back(name, stem, words, script, runs, monkeypatch):
+def test_a_figure_script_draws_its_runs_and_deleted_figures_come_back(
+    name, stem, words, script, runs, monkeypatch
+):
     call = [name, "--scale", "demo", "--out", runs, *SHORT, *only(["hfc", "icarl"])]
     stem = f"{stem}-demo-hfc-icarl"
     code, out, err = script(*call)
@@ -250,5 +352,9 @@ def test_a_figure_script_draws_its_runs_and_deleted_figures_come_back(name, stem
 
 def test_there_is_a_script_for_every_table_of_the_paper():
     assert {table for table, _ in SCRIPTS.values()} == set(TABLES) == set(PAPER["table"])
-    scripts = [path.stem for path in EXPERIMENTS.glob("*.py") if path.stem.startswith(("table_", "figure_"))]
+    scripts = [
+        path.stem
+        for path in EXPERIMENTS.glob("*.py")
+        if path.stem.startswith(("table_", "figure_"))
+    ]
     assert set(scripts) == {*SCRIPTS, "figure_accuracy", "figure_fh", "figure_convergence"}

@@ -1,4 +1,6 @@
-"""Runs in processes of their own that are killed (SIGKILL) at random moments and started again, until they end."""
+"""Runs in processes of their own that are killed (SIGKILL) at random moments and started again,
+until they end.
+"""
 
 import multiprocessing
 import os
@@ -10,9 +12,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PATHS = [str(HERE), str(HERE.parent / "strategies")]
 sys.path += [path for path in PATHS if path not in sys.path]
-os.environ["PYTHONPATH"] = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])  # for the server that processes are forked from
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [*PATHS, os.environ.get("PYTHONPATH", "")]
+)  # for the server that processes are forked from
 
-CONTEXT = multiprocessing.get_context("forkserver")  # it imports torch and Avalanche once, and has run nothing itself
+CONTEXT = multiprocessing.get_context(
+    "forkserver"
+)  # it imports torch and Avalanche once, and has run nothing itself
 CONTEXT.set_forkserver_preload(["kills", "tiny_runs"])
 
 
@@ -48,7 +54,8 @@ def has_rows(path):
 
 
 def killed_and_resumed(folder, method, *, kills, seconds, seed):
-    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each kill comes within a third of it.
+    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each
+    kill comes within a third of it.
 
     The first one waits until an epoch is on the disk: there is something to resume.
     """

@@ -1,4 +1,6 @@
-"""python tests/faults/many_kills.py [KILLS]: runs killed at random moments, twenty times each, compared with unbroken ones."""
+"""python tests/faults/many_kills.py [KILLS]: runs killed at random moments, twenty times each,
+compared with unbroken ones.
+"""
 
 import shutil
 import sys
@@ -11,7 +13,9 @@ METHODS = ("hfc", "foster", "dytox")  # the last two have the most phases
 
 
 def compare(method, kills, folder):
-    """Kill a run until `kills` have landed, in as many whole runs as that takes. The number of runs."""
+    """Kill a run until `kills` have landed, in as many whole runs as that takes. The number of
+    runs.
+    """
     import torch
     from tiny_runs import rows_of, weights_of
 
@@ -19,11 +23,18 @@ def compare(method, kills, folder):
     expected = weights_of(folder / "whole")
     while landed < kills:
         broken = folder / str(runs)
-        landed += killed_and_resumed(broken, method, kills=kills - landed, seconds=seconds, seed=runs)
+        landed += killed_and_resumed(
+            broken, method, kills=kills - landed, seconds=seconds, seed=runs
+        )
         runs += 1
         final = weights_of(broken)
-        if rows_of(broken) != rows_of(folder / "whole") or any(not torch.equal(final[name], expected[name]) for name in expected):
-            sys.exit(f"{method}: {broken} differs from {folder / 'whole'} after {landed} kills. Both are kept.")
+        if rows_of(broken) != rows_of(folder / "whole") or any(
+            not torch.equal(final[name], expected[name]) for name in expected
+        ):
+            sys.exit(
+                f"{method}: {broken} differs from {folder / 'whole'} after {landed} kills. "
+                "Both are kept."
+            )
     return runs
 
 
@@ -33,7 +44,10 @@ def main():
         folder = Path(tempfile.mkdtemp(prefix=f"kills-{method}-"))
         runs = compare(method, kills, folder)
         shutil.rmtree(folder)
-        sys.stdout.write(f"{method}: {kills} kills in {runs} runs; rows and weights equal those of an unbroken run\n")
+        sys.stdout.write(
+            f"{method}: {kills} kills in {runs} runs; rows and weights equal those of an "
+            "unbroken run\n"
+        )
         sys.stdout.flush()
 
 

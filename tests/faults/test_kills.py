@@ -20,8 +20,13 @@ def test_a_run_killed_three_times_ends_like_an_unbroken_one(tmp_path, method):
     assert killed_and_resumed(broken, method, kills=3, seconds=seconds, seed=5) >= 1
     assert RunFolder(broken).finished and rows_of(broken) == rows_of(whole)
     final, expected = weights_of(broken), weights_of(whole)
-    assert final.keys() == expected.keys() and all(torch.equal(final[name], expected[name]) for name in expected)
-    assert "goes on" in (broken / "log.txt").read_text() or "starts again" in (broken / "log.txt").read_text()
+    assert final.keys() == expected.keys() and all(
+        torch.equal(final[name], expected[name]) for name in expected
+    )
+    assert (
+        "goes on" in (broken / "log.txt").read_text()
+        or "starts again" in (broken / "log.txt").read_text()
+    )
 
 
 def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tmp_path):
@@ -40,7 +45,11 @@ def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tm
 
 
 def test_a_second_owner_in_the_same_process_is_refused(tmp_path):
-    with RunLock(tmp_path / "lock"), pytest.raises(ValueError, match=f"process {os.getpid()} is running it"), RunLock(tmp_path / "lock"):
+    with (
+        RunLock(tmp_path / "lock"),
+        pytest.raises(ValueError, match=f"process {os.getpid()} is running it"),
+        RunLock(tmp_path / "lock"),
+    ):
         pass
     with RunLock(tmp_path / "lock"):
         pass
@@ -103,7 +112,9 @@ def saved_in_child(folder, state, last):
 
 
 @pytest.mark.parametrize("num_before", [0, 2])
-def test_a_kill_at_any_system_call_of_a_save_leaves_the_new_checkpoint_or_the_one_before(tmp_path, num_before):
+def test_a_kill_at_any_system_call_of_a_save_leaves_the_new_checkpoint_or_the_one_before(
+    tmp_path, num_before
+):
     last, found = 0, []
     while True:
         last += 1
@@ -111,9 +122,17 @@ def test_a_kill_at_any_system_call_of_a_save_leaves_the_new_checkpoint_or_the_on
         for number in range(num_before):
             save_checkpoint(folder, {"number": torch.tensor(number)}, {"step": number})
         killed = saved_in_child(folder, {"number": torch.tensor(3)}, last)
-        checkpoint = load_checkpoint(folder, lambda note: None)  # a damaged one would warn, and fail here
-        found.append(None if checkpoint is None else (checkpoint.note["step"], int(checkpoint.state["number"])))
-        save_checkpoint(folder, {"number": torch.tensor(4)}, {"step": 4})  # what is left is no hindrance
+        checkpoint = load_checkpoint(
+            folder, lambda note: None
+        )  # a damaged one would warn, and fail here
+        found.append(
+            None
+            if checkpoint is None
+            else (checkpoint.note["step"], int(checkpoint.state["number"]))
+        )
+        save_checkpoint(
+            folder, {"number": torch.tensor(4)}, {"step": 4}
+        )  # what is left is no hindrance
         assert load_checkpoint(folder, lambda note: None).note["step"] == 4
         if not killed:
             break

@@ -20,7 +20,9 @@ from avalanche_hfc.store.run_folder import RunFolder
 
 
 def stopping(last=None, kind=KeyboardInterrupt):
-    """A builder whose strategy is stopped in its `last`-th batch, of the main epochs or of a phase; how many there were, in `count`."""
+    """A builder whose strategy is stopped in its `last`-th batch, of the main epochs or of a phase;
+    how many there were, in `count`.
+    """
 
     def build(recipe, seed, **options):
         def batch(*_):
@@ -68,12 +70,16 @@ def assert_like(folder, expected):
     assert RunFolder(folder).finished and rows_of(folder) == rows_of(expected)
     if (Path(expected) / "checkpoint").exists():
         final, wanted = weights_of(folder), weights_of(expected)
-        assert final.keys() == wanted.keys() and all(torch.equal(final[name], wanted[name]) for name in wanted)
+        assert final.keys() == wanted.keys() and all(
+            torch.equal(final[name], wanted[name]) for name in wanted
+        )
 
 
 @pytest.mark.parametrize("method", ["hfc", "foster", "avalanche-naive"])
 def test_a_run_stopped_again_and_again_ends_like_an_unbroken_one(tmp_path, whole, method):
-    """Each start has batches enough for one epoch, of three; for one more than the start before where there are no checkpoints."""
+    """Each start has batches enough for one epoch, of three; for one more than the start before
+    where there are no checkpoints.
+    """
     stops = 0
     for last in repeat(5) if method != "avalanche-naive" else range(3, 1000, 4):
         try:
@@ -114,7 +120,10 @@ def test_the_time_of_an_interrupted_step_is_that_of_all_processes(tmp_path, monk
     now[0] += 1000
     tiny_run(tmp_path, build=clocked(None))
     lines = (tmp_path / "steps.csv").read_text().splitlines()
-    seconds, images_per_second = (float(lines[1].split(",")[lines[0].split(",").index(name)]) for name in ("seconds", "images_per_second"))
+    seconds, images_per_second = (
+        float(lines[1].split(",")[lines[0].split(",").index(name)])
+        for name in ("seconds", "images_per_second")
+    )
     assert seconds == 40.0 and images_per_second == round(24 / 40, 1)
 
 
@@ -142,21 +151,30 @@ def broken(monkeypatch):
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("call", "number"), [("write", 0), ("write", 1), ("fsync", 0), ("fsync", 1), ("fsync", 2), ("replace", 0)])
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("write", 0), ("write", 1), ("fsync", 0), ("fsync", 1), ("fsync", 2), ("replace", 0)],
+)
 def test_a_full_disk_leaves_both_checkpoints_and_room(tmp_path, broken, call, number):
     for step in range(2):
-        save_checkpoint(tmp_path / "checkpoint", {"weights": torch.full((1000,), step)}, {"step": step})
+        save_checkpoint(
+            tmp_path / "checkpoint", {"weights": torch.full((1000,), step)}, {"step": step}
+        )
     before = {path: path.read_bytes() for path in (tmp_path / "checkpoint" / "last").iterdir()}
     broken(call, number)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(tmp_path / "checkpoint", {"weights": torch.full((1000,), 2)}, {"step": 2})
-    assert {path: path.read_bytes() for path in (tmp_path / "checkpoint" / "last").iterdir()} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "checkpoint" / "last").iterdir()
+    } == before
     assert not (tmp_path / "checkpoint" / "new").exists()
     assert load_checkpoint(tmp_path / "checkpoint", lambda note: None).note["step"] == 1
 
 
 @pytest.mark.parametrize(("call", "number"), [("write", 5), ("fsync", 9), ("replace", 3)])
-def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path, whole, broken, monkeypatch, call, number):
+def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(
+    tmp_path, whole, broken, monkeypatch, call, number
+):
     broken(call, number)
     with pytest.raises(OSError, match="No space left"):
         tiny_run(tmp_path / "run", build=stopping())
@@ -187,7 +205,10 @@ DAMAGES = {
     "no state": (lambda last: (last / "state.pt").unlink(), r"no state\.pt"),
     "no note": (lambda last: (last / "note.json").unlink(), r"no note\.json"),
     "half a note": (lambda last: (last / "note.json").write_text('{"step": 1'), "not JSON"),
-    "another note": (lambda last: (last / "note.json").write_text('{"format": 7}'), "not of format 1"),
+    "another note": (
+        lambda last: (last / "note.json").write_text('{"format": 7}'),
+        "not of format 1",
+    ),
 }
 
 
@@ -208,9 +229,14 @@ def stopped_run(whole, tmp_path_factory):
 def test_a_damaged_checkpoint_gives_way_to_the_previous_one_with_a_warning(stopped, whole, damage):
     harm, said = DAMAGES[damage]
     harm(stopped / "checkpoint" / "last")
-    with pytest.warns(UserWarning, match=f"checkpoint/last cannot be used: .*{said}.* The one before is used"):
+    with pytest.warns(
+        UserWarning, match=f"checkpoint/last cannot be used: .*{said}.* The one before is used"
+    ):
         tiny_run(stopped, build=stopping())
-    assert "goes on at the start of step 2" in (stopped / "log.txt").read_text() and "WARNING" in (stopped / "log.txt").read_text()
+    assert (
+        "goes on at the start of step 2" in (stopped / "log.txt").read_text()
+        and "WARNING" in (stopped / "log.txt").read_text()
+    )
     assert_like(stopped, whole("hfc")[0])
 
 
@@ -219,8 +245,11 @@ def test_with_both_checkpoints_damaged_the_run_starts_again_and_says_so(stopped,
         truncate(stopped / "checkpoint" / name)
     with pytest.warns(UserWarning) as met:
         tiny_run(stopped, build=stopping())
-    assert [str(each.message).split(". ")[-1] for each in met if "cannot be used" in str(each.message)] == [
-        "The one before is used.", "The run starts again from the beginning.",
+    assert [
+        str(each.message).split(". ")[-1] for each in met if "cannot be used" in str(each.message)
+    ] == [
+        "The one before is used.",
+        "The run starts again from the beginning.",
     ]
     assert_like(stopped, whole("hfc")[0])
 
@@ -235,6 +264,7 @@ def test_a_checkpoint_whose_rows_are_gone_gives_way_to_the_one_before(stopped, w
 
 def test_a_pickle_in_the_place_of_a_state_is_not_run(tmp_path, recwarn):
     """Even where its checksum is right."""
+
     class Harm:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "harm"),)
@@ -246,7 +276,10 @@ def test_a_pickle_in_the_place_of_a_state_is_not_run(tmp_path, recwarn):
     note = {"format": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (last / "note.json").write_text(json.dumps(note))
     assert load_checkpoint(tmp_path / "checkpoint", lambda note: None) is None
-    assert "more than tensors and plain data" in str(recwarn[0].message) and not (tmp_path / "harm").exists()
+    assert (
+        "more than tensors and plain data" in str(recwarn[0].message)
+        and not (tmp_path / "harm").exists()
+    )
 
 
 def test_a_damaged_checkpoint_never_becomes_the_previous_one(tmp_path):

@@ -1,10 +1,19 @@
-"""Batches for the tests of the losses: the six samples of the reference vector, and any batch at all."""
+"""Batches for the tests of the losses: the six samples of the reference vector, and any batch at
+all.
+"""
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 
-TEACHER_ROWS = [[3, 0, 0.5, 0], [0, 2, 0, 0], [0, 4, 1, 0], [0.5, 0, 2, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+TEACHER_ROWS = [
+    [3, 0, 0.5, 0],
+    [0, 2, 0, 0],
+    [0, 4, 1, 0],
+    [0.5, 0, 2, 0],
+    [1, 0, 0, 0],
+    [0, 0, 0, 0],
+]
 STUDENT_ROWS = [
     [2, 0.5, 0, 1, -1, 0],
     [0, 1.5, 0.5, 0, 2, 0],
@@ -29,13 +38,17 @@ def six_teachers(scale=1.0, dtype=torch.float64):
 
 
 def draw_batch(seed, *, num_steps, per_step, num_samples, unseen=2, scale=3.0, dtype=torch.float64):
-    """(logits, targets, teacher_logits, steps): unequal steps, ids in any order, unseen columns with large logits in between."""
+    """(logits, targets, teacher_logits, steps): unequal steps, ids in any order, unseen columns
+    with large logits in between.
+    """
     random = np.random.default_rng(seed)
     sizes = random.integers(1, per_step + 1, num_steps)
     seen = int(sizes.sum())
     ids = random.permutation(seen + unseen)
     steps = np.full(seen + unseen, -1)
-    steps[ids[:seen]] = np.repeat(np.arange(num_steps), sizes) * 3 + 1  # any int ≥ 0, not only consecutive
+    steps[ids[:seen]] = (
+        np.repeat(np.arange(num_steps), sizes) * 3 + 1
+    )  # any int ≥ 0, not only consecutive
     targets = random.choice(ids[:seen], num_samples)
     logits = random.normal(size=(num_samples, seen + unseen)) * scale
     logits[:, steps < 0] += 50.0
@@ -71,9 +84,13 @@ def all_losses():
     return {
         "L_FC": lambda logits, targets, _, steps: forgetting_compensation(logits, targets, steps),
         "L_RD": relation_distillation,
-        "L_RD as printed": lambda *batch: relation_distillation(*batch, normalise=False, average="seen"),
+        "L_RD as printed": lambda *batch: relation_distillation(
+            *batch, normalise=False, average="seen"
+        ),
         "official": official_hfc,
-        "official, first step": lambda logits, targets, _, steps: official_hfc(logits, targets, None, steps),
+        "official, first step": lambda logits, targets, _, steps: official_hfc(
+            logits, targets, None, steps
+        ),
     }
 
 

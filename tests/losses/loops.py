@@ -1,4 +1,6 @@
-"""The equations of the paper and of the released code as plain loops over samples, classes and steps, in float64 and without tensors."""
+"""The equations of the paper and of the released code as plain loops over samples, classes and
+steps, in float64 and without tensors.
+"""
 
 import math
 
@@ -31,7 +33,11 @@ def weights(logits, targets, steps):
         sharpened.append(math.log1p(gradient**z))  # of Eq. 8
     result = []
     for s, y in zip(sharpened, targets, strict=True):
-        own = [other for other, label in zip(sharpened, targets, strict=True) if steps[label] == steps[y]]
+        own = [
+            other
+            for other, label in zip(sharpened, targets, strict=True)
+            if steps[label] == steps[y]
+        ]
         mean = sum(own) / len(own)  # Eq. 8
         result.append(s / mean if mean > 0 else 1.0)
     return result
@@ -66,7 +72,8 @@ def relation_target(teacher_row, y, steps, normalise):
 def relation_distillation(logits, targets, teacher_logits, steps, normalise, average, w=None):
     """Eq. 10-13, KL(Ỹ ‖ P̃): (value, gradient).
 
-    With r = Ỹ_k / P̃_k, column c of sample i of class k gets ρ_k P_ic (Σ_j r_j P_ij - r_c) / Δ_k, over the same divisor.
+    With r = Ỹ_k / P̃_k, column c of sample i of class k gets ρ_k P_ic (Σ_j r_j P_ij - r_c) / Δ_k,
+    over the same divisor.
     """
     seen, old, _ = split(steps)
     loss, gradient = 0.0, [[0.0] * len(steps) for _ in targets]
@@ -82,12 +89,18 @@ def relation_distillation(logits, targets, teacher_logits, steps, normalise, ave
         rows = [relation_target(teacher_logits[i], k, steps, normalise) for i in members]
         target = {c: sum(row[c] for row in rows) / len(members) for c in seen}
         class_weight = sum(w[i] for i in members) / len(members)
-        loss += class_weight * sum(t * math.log(t / prediction[c]) for c, t in target.items() if t > 0) / divisor
+        loss += (
+            class_weight
+            * sum(t * math.log(t / prediction[c]) for c, t in target.items() if t > 0)
+            / divisor
+        )
         ratio = {c: target[c] / prediction[c] for c in seen}
         for i in members:
             inner = sum(ratio[c] * p[i][c] for c in seen)
             for c in seen:
-                gradient[i][c] = class_weight * p[i][c] * (inner - ratio[c]) / len(members) / divisor
+                gradient[i][c] = (
+                    class_weight * p[i][c] * (inner - ratio[c]) / len(members) / divisor
+                )
     return loss, gradient
 
 
@@ -112,7 +125,10 @@ def official_hfc(logits, targets, teacher_logits, steps):
                 gradient[i][c] = (sigmoid(logits[i][c]) - onehot[i][c]) / (b * num_seen)
         return loss, gradient
     z = len(old) / num_seen
-    mixed = [[sigmoid(teacher_logits[i][c]) if c in old else onehot[i][c] for c in range(len(steps))] for i in range(b)]
+    mixed = [
+        [sigmoid(teacher_logits[i][c]) if c in old else onehot[i][c] for c in range(len(steps))]
+        for i in range(b)
+    ]
     w2 = []
     for i, r in enumerate(weights(logits, targets, steps)):
         if targets[i] in old:
@@ -121,9 +137,13 @@ def official_hfc(logits, targets, teacher_logits, steps):
             first, second = (1 - z) * clip(r, 0.5, 1.0), 0.8 * z
         w2.append(second)
         for c in seen:
-            loss += (first * bce(logits[i][c], onehot[i][c]) + second * bce(logits[i][c], mixed[i][c])) / (b * num_seen)
+            loss += (
+                first * bce(logits[i][c], onehot[i][c]) + second * bce(logits[i][c], mixed[i][c])
+            ) / (b * num_seen)
             p = sigmoid(logits[i][c])
-            gradient[i][c] += (first * (p - onehot[i][c]) + second * (p - mixed[i][c])) / (b * num_seen)
+            gradient[i][c] += (first * (p - onehot[i][c]) + second * (p - mixed[i][c])) / (
+                b * num_seen
+            )
     present = sorted(set(targets))
     for k in present:
         members = [i for i, y in enumerate(targets) if y == k]
@@ -133,5 +153,10 @@ def official_hfc(logits, targets, teacher_logits, steps):
             label = sum(mixed[i][c] for i in members) / len(members)
             loss += 0.5 * weight * bce(logit, label) / (len(present) * num_seen)
             for i in members:
-                gradient[i][c] += 0.5 * weight * (sigmoid(logit) - label) / (len(present) * num_seen * len(members))
+                gradient[i][c] += (
+                    0.5
+                    * weight
+                    * (sigmoid(logit) - label)
+                    / (len(present) * num_seen * len(members))
+                )
     return loss, gradient

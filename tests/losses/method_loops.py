@@ -1,4 +1,6 @@
-"""The losses of the compared methods as plain loops, written from their definitions, in float64 and without tensors."""
+"""The losses of the compared methods as plain loops, written from their definitions, in float64 and
+without tensors.
+"""
 
 import math
 
@@ -7,7 +9,10 @@ from loops import bce, sigmoid, softmax, split
 
 def blocks(steps):
     """The columns of each step, in order."""
-    return [[c for c, s in enumerate(steps) if s == step] for step in sorted({s for s in steps if s >= 0})]
+    return [
+        [c for c, s in enumerate(steps) if s == step]
+        for step in sorted({s for s in steps if s >= 0})
+    ]
 
 
 def weights_of(gradients, targets, steps):
@@ -16,7 +21,11 @@ def weights_of(gradients, targets, steps):
     sharpened = [math.log1p(g ** (len(old) / len(seen))) for g in gradients]
     result = []
     for s, y in zip(sharpened, targets, strict=True):
-        own = [other for other, label in zip(sharpened, targets, strict=True) if steps[label] == steps[y]]
+        own = [
+            other
+            for other, label in zip(sharpened, targets, strict=True)
+            if steps[label] == steps[y]
+        ]
         result.append(s / (sum(own) / len(own)) if any(own) else 1.0)
     return result
 
@@ -57,7 +66,10 @@ def divergence_per_column(logits, teacher, steps, temperature):
 def mixed_targets(targets, teacher, steps):
     _, old, new = split(steps)
     rows = zip(targets, teacher, strict=True)
-    return [[sigmoid(known[c]) if c in old else float(c == y and c in new) for c in range(len(steps))] for y, known in rows]
+    return [
+        [sigmoid(known[c]) if c in old else float(c == y and c in new) for c in range(len(steps))]
+        for y, known in rows
+    ]
 
 
 def binary_cross_entropy(row, labels, columns):
@@ -66,7 +78,10 @@ def binary_cross_entropy(row, labels, columns):
 
 def separated_cross_entropy(logits, targets, steps):
     _, old, new = split(steps)
-    return [cross_entropy(row, y, old if y in old else new) for row, y in zip(logits, targets, strict=True)]
+    return [
+        cross_entropy(row, y, old if y in old else new)
+        for row, y in zip(logits, targets, strict=True)
+    ]
 
 
 def separated_gradient(logits, targets, steps):
@@ -82,7 +97,10 @@ def separated_distillation(logits, teacher, steps, temperature):
     total = 0.0
     for block in blocks(steps)[:-1]:
         for row, known in zip(logits, teacher, strict=True):
-            pair = softmax(scaled(known, temperature), block), softmax(scaled(row, temperature), block)
+            pair = (
+                softmax(scaled(known, temperature), block),
+                softmax(scaled(row, temperature), block),
+            )
             total += temperature**2 * kl(*pair) / len(logits)
     return total
 
@@ -108,7 +126,9 @@ def sigmoid_relation_distillation(logits, targets, teacher, steps, average, w=No
     seen, _, _ = split(steps)
     q = mixed_targets(targets, teacher, steps)
     if w is None:
-        w = weights_of([sigmoid(-row[y]) for row, y in zip(logits, targets, strict=True)], targets, steps)
+        w = weights_of(
+            [sigmoid(-row[y]) for row, y in zip(logits, targets, strict=True)], targets, steps
+        )
 
     def value(members, _):
         up = mean_of([q[i] for i in members], seen)
@@ -125,10 +145,16 @@ def separated_relation_distillation(logits, targets, teacher, steps, average, w=
     def value(members, k):
         total = 0.0
         for block in blocks(steps)[:-1]:
-            pair = (mean_of([softmax(rows[i], block) for i in members], block) for rows in (teacher, logits))
+            pair = (
+                mean_of([softmax(rows[i], block) for i in members], block)
+                for rows in (teacher, logits)
+            )
             total += kl(*pair)
         if k in new:
-            total += kl({c: float(c == k) for c in new}, mean_of([softmax(logits[i], new) for i in members], new))
+            total += kl(
+                {c: float(c == k) for c in new},
+                mean_of([softmax(logits[i], new) for i in members], new),
+            )
         return total
 
     return over_classes(value, targets, steps, w, average)
@@ -157,7 +183,9 @@ def cosine(a, b):
 def pod_vector(sample):
     """[Σ_w a, Σ_h a] of the squares."""
     by_row = [sum(v * v for v in row) for channel in sample for row in channel]
-    return by_row + [sum(row[w] ** 2 for row in channel) for channel in sample for w in range(len(channel[0]))]
+    return by_row + [
+        sum(row[w] ** 2 for row in channel) for channel in sample for w in range(len(channel[0]))
+    ]
 
 
 def pod_spatial(maps, teacher_maps):
@@ -188,12 +216,23 @@ def cross_space_clustering(features, teacher, targets):
 
 def controlled_transfer(features, teacher, targets, steps, temperature, reduction):
     _, old, _ = split(steps)
-    new_rows, old_rows = [i for i, y in enumerate(targets) if y not in old], [i for i, y in enumerate(targets) if y in old]
+    new_rows, old_rows = (
+        [i for i, y in enumerate(targets) if y not in old],
+        [i for i, y in enumerate(targets) if y in old],
+    )
     total = 0.0
     for i in new_rows:
         if old_rows:
-            pair = (softmax([cosine(f[i], g) / temperature for g in f], old_rows) for f in (teacher, features))
-            total += temperature**2 * kl(*pair) / len(new_rows) / (len(old_rows) if reduction == "elements" else 1)
+            pair = (
+                softmax([cosine(f[i], g) / temperature for g in f], old_rows)
+                for f in (teacher, features)
+            )
+            total += (
+                temperature**2
+                * kl(*pair)
+                / len(new_rows)
+                / (len(old_rows) if reduction == "elements" else 1)
+            )
     return total
 
 

@@ -1,4 +1,6 @@
-"""The losses on a device: nothing read on the host, nothing moved, nothing of size C², one compiled graph."""
+"""The losses on a device: nothing read on the host, nothing moved, nothing of size C², one compiled
+graph.
+"""
 
 import subprocess
 import sys
@@ -42,8 +44,6 @@ MISTAKES = {
 def test_the_watch_refuses_what_reads_the_host(name):
     with RefusesHostReads(), pytest.raises(AssertionError, match="on the host"):
         MISTAKES[name](torch.tensor([1.0, -2.0]))
-
-
 
 
 @every_loss
@@ -115,6 +115,8 @@ for name, loss in (all_losses() | summed).items():
 
 def test_every_loss_compiled_as_one_graph_gives_the_same_value_and_gradient():
     """In a process of its own: annotations are not enforced there, as in use."""
-    result = subprocess.run([sys.executable, "-c", COMPILED, str(Path(__file__).parent)], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", COMPILED, str(Path(__file__).parent)], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [*LOSSES, *OF_METHODS]

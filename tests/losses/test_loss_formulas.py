@@ -1,4 +1,6 @@
-"""Every loss against loops written from the equations, in value and gradient, and against numbers worked out apart from the code."""
+"""Every loss against loops written from the equations, in value and gradient, and against numbers
+worked out apart from the code.
+"""
 
 import inspect
 import math
@@ -21,8 +23,13 @@ from avalanche_hfc.losses import (
 )
 
 LITERAL = {"normalise": False, "average": "seen"}  # L_RD as printed
-VARIANTS = [{"normalise": normalise, "average": average} for normalise in (True, False) for average in ("present", "seen")]
-CASES = {  # a single sample, a single class, one sample in many classes, a first step, equal and unequal steps
+VARIANTS = [
+    {"normalise": normalise, "average": average}
+    for normalise in (True, False)
+    for average in ("present", "seen")
+]
+# a single sample, a single class, one sample in many classes, a first step, equal and unequal steps
+CASES = {
     "one sample": {"num_steps": 3, "per_step": 2, "num_samples": 1},
     "one class a step": {"num_steps": 4, "per_step": 1, "num_samples": 9},
     "one class in all": {"num_steps": 1, "per_step": 1, "num_samples": 3, "unseen": 0},
@@ -39,7 +46,12 @@ def lists(*tensors):
 
 def assert_agrees(found, expected, rel=1e-12, abs=1e-14):
     assert found[0].item() == pytest.approx(expected[0], rel=rel, abs=abs)
-    torch.testing.assert_close(found[1].double(), torch.tensor(expected[1], dtype=torch.float64), rtol=rel * 100, atol=max(abs, rel))
+    torch.testing.assert_close(
+        found[1].double(),
+        torch.tensor(expected[1], dtype=torch.float64),
+        rtol=rel * 100,
+        atol=max(abs, rel),
+    )
 
 
 def rounded(values):
@@ -50,26 +62,37 @@ def rounded(values):
 @given(batches())
 def test_weights_are_equation_9(batch):
     logits, targets, _, steps = batch
-    assert compensation_weights(logits, targets, steps).tolist() == pytest.approx(loops.weights(*lists(logits, targets, steps)), rel=1e-11)
+    assert compensation_weights(logits, targets, steps).tolist() == pytest.approx(
+        loops.weights(*lists(logits, targets, steps)), rel=1e-11
+    )
 
 
 @given(batches())
 def test_target_gradient_is_equation_6_over_the_columns_given(batch):
     logits, targets, _, _ = batch
-    expected = [1 - loops.softmax(row, range(len(row)))[y] for row, y in zip(logits.tolist(), targets.tolist(), strict=True)]
+    expected = [
+        1 - loops.softmax(row, range(len(row)))[y]
+        for row, y in zip(logits.tolist(), targets.tolist(), strict=True)
+    ]
     assert target_gradient(logits, targets).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 @given(batches(), st.integers(0, 2**32 - 1))
 def test_weights_follow_from_any_gradient(batch, seed):
     _, targets, _, steps = batch
-    gradient = torch.rand(len(targets), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    gradient = torch.rand(
+        len(targets), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     seen, old, _ = loops.split(steps.tolist())
     z, labels = len(old) / len(seen), steps[targets].tolist()
     sharpened = [math.log1p(g**z) for g in gradient.tolist()]
-    own = [[s for s, label in zip(sharpened, labels, strict=True) if label == mine] for mine in labels]
+    own = [
+        [s for s, label in zip(sharpened, labels, strict=True) if label == mine] for mine in labels
+    ]
     expected = [s / (sum(group) / len(group)) for s, group in zip(sharpened, own, strict=True)]
-    assert weights_from_gradient(gradient, targets, steps).tolist() == pytest.approx(expected, rel=1e-12)
+    assert weights_from_gradient(gradient, targets, steps).tolist() == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 @given(batches())
@@ -85,7 +108,9 @@ def test_relation_targets_are_the_teachers_softmax_and_the_new_label(batch, norm
     rows = zip(teacher.tolist(), targets.tolist(), strict=True)
     expected = [loops.relation_target(row, y, steps.tolist(), normalise) for row, y in rows]
     found = relation_targets(targets, teacher, steps, normalise=normalise)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(
+        found, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -97,7 +122,12 @@ def test_l_rd_is_equation_13_in_value_and_gradient(options, batch):
 
 @given(batches(min_steps=2), st.integers(0, 2**32 - 1))
 def test_l_rd_takes_the_class_mean_of_weights_given(batch, seed):
-    weights = torch.rand(len(batch[1]), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2
+    weights = (
+        torch.rand(
+            len(batch[1]), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
+        * 2
+    )
     expected = loops.relation_distillation(*lists(*batch), True, "present", w=weights.tolist())
     assert_agrees(value_and_gradient(relation_distillation, *batch, weights=weights), expected)
 
@@ -106,7 +136,9 @@ def test_l_rd_takes_the_class_mean_of_weights_given(batch, seed):
 @example(draw_batch(0, num_steps=2, per_step=1, num_samples=1))
 def test_official_hfc_is_the_released_loss_in_value_and_gradient(batch):
     teacher = batch[2] if batch[2].shape[1] else None
-    expected = loops.official_hfc(*[b if b is None else b.tolist() for b in (*batch[:2], teacher, batch[3])])
+    expected = loops.official_hfc(
+        *[b if b is None else b.tolist() for b in (*batch[:2], teacher, batch[3])]
+    )
     assert_agrees(value_and_gradient(official_hfc, *batch[:2], teacher, batch[3]), expected)
 
 
@@ -122,17 +154,35 @@ def test_every_loss_equals_its_loop_at_every_size(case, dtype):
         **tolerance,
     )
     for options in VARIANTS:
-        found = value_and_gradient(relation_distillation, logits, targets, teacher, steps, **options)
+        found = value_and_gradient(
+            relation_distillation, logits, targets, teacher, steps, **options
+        )
         assert_agrees(found, loops.relation_distillation(*plain, **options), **tolerance)
     first = CASES[case]["num_steps"] == 1
     found = value_and_gradient(official_hfc, logits, targets, None if first else teacher, steps)
-    assert_agrees(found, loops.official_hfc(*plain[:2], None if first else plain[2], plain[3]), **tolerance)
+    assert_agrees(
+        found, loops.official_hfc(*plain[:2], None if first else plain[2], plain[3]), **tolerance
+    )
 
 
 def test_golden_gradients_and_weights():
     logits, targets, steps = six_samples()
-    assert rounded(target_gradient(logits, targets)) == [0.476842, 0.728703, 0.227168, 0.711942, 0.291678, 0.880483]
-    assert rounded(compensation_weights(logits, targets, steps)) == [1.031175, 1.283854, 0.684971, 1.0, 0.717454, 1.282546]
+    assert rounded(target_gradient(logits, targets)) == [
+        0.476842,
+        0.728703,
+        0.227168,
+        0.711942,
+        0.291678,
+        0.880483,
+    ]
+    assert rounded(compensation_weights(logits, targets, steps)) == [
+        1.031175,
+        1.283854,
+        0.684971,
+        1.0,
+        0.717454,
+        1.282546,
+    ]
 
 
 def test_golden_l_fc():
@@ -142,51 +192,80 @@ def test_golden_l_fc():
 
 
 def test_golden_weights_of_four_samples():
-    probability = torch.tensor([0.9, 0.5, 0.8, 0.2], dtype=torch.float64)  # two of the old step, two of the new; z = 1/2
-    weights = weights_from_gradient(1 - probability, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1]))
+    probability = torch.tensor(
+        [0.9, 0.5, 0.8, 0.2], dtype=torch.float64
+    )  # two of the old step, two of the new; z = 1/2
+    weights = weights_from_gradient(
+        1 - probability, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])
+    )
     assert [round(w, 5) for w in weights.tolist()] == [0.67880, 1.32120, 0.73301, 1.26699]
     logits = torch.stack([probability.log(), (1 - probability).log()], 1)
     logits[2:] = logits[2:].flip(1)
-    assert round(forgetting_compensation(logits, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])).item(), 5) == 0.79750
+    assert (
+        round(
+            forgetting_compensation(
+                logits, torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])
+            ).item(),
+            5,
+        )
+        == 0.79750
+    )
 
 
 @pytest.mark.parametrize(
     ("normalise", "average", "expected"),
-    [(False, "seen", 0.494086), (False, "present", 0.741128), (True, "seen", 0.238181), (True, "present", 0.357272)],
+    [
+        (False, "seen", 0.494086),
+        (False, "present", 0.741128),
+        (True, "seen", 0.238181),
+        (True, "present", 0.357272),
+    ],
 )
 def test_golden_l_rd(normalise, average, expected):
     logits, targets, steps = six_samples()
-    found = relation_distillation(logits, targets, six_teachers(), steps, normalise=normalise, average=average)
+    found = relation_distillation(
+        logits, targets, six_teachers(), steps, normalise=normalise, average=average
+    )
     assert round(found.item(), 6) == expected
 
 
 def test_golden_gradient_of_l_rd():
     logits, targets, steps = six_samples()
-    _, gradient = value_and_gradient(relation_distillation, logits, targets, six_teachers(), steps, **LITERAL)
+    _, gradient = value_and_gradient(
+        relation_distillation, logits, targets, six_teachers(), steps, **LITERAL
+    )
     assert rounded(gradient[1]) == [-0.003334, -0.019706, -0.002867, -0.002310, 0.024853, 0.003363]
     assert rounded(gradient[4]) == [0.003955, -0.000835, -0.001419, -0.000835, -0.011617, 0.010752]
 
 
 @pytest.mark.parametrize(
-    ("class_id", "weight", "divergence"), [(0, 1.031175, 0.298753), (1, 0.984412, 0.390593), (2, 1.0, 0.587387), (4, 1.0, 1.684556)]
+    ("class_id", "weight", "divergence"),
+    [(0, 1.031175, 0.298753), (1, 0.984412, 0.390593), (2, 1.0, 0.587387), (4, 1.0, 1.684556)],
 )
 def test_golden_weight_and_divergence_of_each_class(class_id, weight, divergence):
     logits, targets, steps = six_samples()
     rows = targets == class_id
     assert round(compensation_weights(logits, targets, steps)[rows].mean().item(), 6) == weight
     ones = torch.ones(int(rows.sum()), dtype=torch.float64)
-    found = relation_distillation(logits[rows], targets[rows], six_teachers()[rows], steps, normalise=False, weights=ones)
+    found = relation_distillation(
+        logits[rows], targets[rows], six_teachers()[rows], steps, normalise=False, weights=ones
+    )
     assert round(found.item(), 6) == divergence
 
 
 def test_golden_official_hfc():
     logits, targets, steps = six_samples(dtype=torch.float32)
-    assert round(official_hfc(logits, targets, six_teachers(dtype=torch.float32), steps).item(), 6) == 1.011445
+    assert (
+        round(official_hfc(logits, targets, six_teachers(dtype=torch.float32), steps).item(), 6)
+        == 1.011445
+    )
 
 
 def test_loss_without_an_argument_is_the_normalised_mean_over_present_classes():
     logits, targets, steps = six_samples()
-    assert round(relation_distillation(logits, targets, six_teachers(), steps).item(), 6) == 0.357272
+    assert (
+        round(relation_distillation(logits, targets, six_teachers(), steps).item(), 6) == 0.357272
+    )
 
 
 def test_weights_and_targets_carry_no_gradient():
@@ -198,14 +277,20 @@ def test_weights_and_targets_carry_no_gradient():
     assert not compensation_weights(logits, targets, steps).requires_grad
     assert not weights_from_gradient(gradient, targets, steps).requires_grad
     assert not relation_targets(targets, teacher, steps, normalise=True).requires_grad
-    (relation_distillation(logits, targets, teacher, steps, weights=gradient) + official_hfc(logits, targets, teacher, steps)).backward()
+    (
+        relation_distillation(logits, targets, teacher, steps, weights=gradient)
+        + official_hfc(logits, targets, teacher, steps)
+    ).backward()
     assert teacher.grad is None and gradient.grad is None and logits.grad is not None
 
 
 @pytest.mark.parametrize("loss", [relation_distillation, official_hfc])
 def test_a_teacher_wider_than_the_student_is_refused_with_both_widths(loss):
     logits, targets, steps = six_samples()
-    with pytest.raises(ValueError, match=r"teacher_logits has 7 columns, logits has 6\. The teacher must not know more"):
+    with pytest.raises(
+        ValueError,
+        match=r"teacher_logits has 7 columns, logits has 6\. The teacher must not know more",
+    ):
         loss(logits, targets, torch.zeros(6, 7, dtype=torch.float64), steps)
 
 
@@ -220,8 +305,13 @@ def test_a_label_outside_the_columns_is_an_error(name, label):
 
 def test_an_unknown_average_is_refused_by_name():
     logits, targets, steps = six_samples()
-    unchecked = inspect.unwrap(relation_distillation)  # as users call it: annotations are not enforced
-    with pytest.raises(ValueError, match=r"^relation_distillation: average must be 'present' or 'seen', got 'batch'\.$"):
+    unchecked = inspect.unwrap(
+        relation_distillation
+    )  # as users call it: annotations are not enforced
+    with pytest.raises(
+        ValueError,
+        match=r"^relation_distillation: average must be 'present' or 'seen', got 'batch'\.$",
+    ):
         unchecked(logits, targets, six_teachers(), steps, average="batch")
     for average in ("present", "seen"):
         assert unchecked(logits, targets, six_teachers(), steps, average=average) > 0
@@ -229,11 +319,17 @@ def test_an_unknown_average_is_refused_by_name():
 
 def test_each_refuses_a_wider_teacher_by_its_own_name():
     logits, targets, steps = six_samples()
-    with pytest.raises(ValueError, match=r"^relation_distillation: teacher_logits has 9 columns, logits has 6"):
+    with pytest.raises(
+        ValueError, match=r"^relation_distillation: teacher_logits has 9 columns, logits has 6"
+    ):
         relation_distillation(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
-    with pytest.raises(ValueError, match=r"^relation_targets: teacher_logits has 9 columns, logits has 6"):
+    with pytest.raises(
+        ValueError, match=r"^relation_targets: teacher_logits has 9 columns, logits has 6"
+    ):
         relation_targets(targets, torch.zeros(6, 9, dtype=torch.float64), steps, normalise=False)
-    with pytest.raises(ValueError, match=r"^official_hfc: teacher_logits has 9 columns, logits has 6"):
+    with pytest.raises(
+        ValueError, match=r"^official_hfc: teacher_logits has 9 columns, logits has 6"
+    ):
         official_hfc(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
 
 

@@ -1,4 +1,6 @@
-"""What the losses promise whatever the batch: limits, symmetries, and columns and steps that must not matter."""
+"""What the losses promise whatever the batch: limits, symmetries, and columns and steps that must
+not matter.
+"""
 
 import pytest
 import torch
@@ -38,11 +40,17 @@ def in_the_first_step(batch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 1e3])
-@pytest.mark.parametrize("num_samples", [1, 7, 31, 43, 51])  # a mean of 31, 43 or 51 equal numbers is not that number
+@pytest.mark.parametrize(
+    "num_samples", [1, 7, 31, 43, 51]
+)  # a mean of 31, 43 or 51 equal numbers is not that number
 def test_the_first_step_is_cross_entropy_bitwise(dtype, scale, num_samples):
-    drawn = draw_batch(3, num_steps=3, per_step=4, num_samples=num_samples, scale=scale, dtype=dtype)
+    drawn = draw_batch(
+        3, num_steps=3, per_step=4, num_samples=num_samples, scale=scale, dtype=dtype
+    )
     logits, targets, _, steps = in_the_first_step(drawn)
-    assert torch.equal(compensation_weights(logits, targets, steps), torch.ones(num_samples, dtype=dtype))
+    assert torch.equal(
+        compensation_weights(logits, targets, steps), torch.ones(num_samples, dtype=dtype)
+    )
     expected = F.cross_entropy(logits, targets, reduction="none").mean()
     assert torch.equal(forgetting_compensation(logits, targets, steps), expected)
 
@@ -79,7 +87,10 @@ def test_the_order_of_samples_does_not_matter(name, batch, seed):
     logits, targets, teacher, steps = batch
     order = shuffled(len(targets), seed)
     value, gradient = value_and_gradient(LOSSES[name], *batch)
-    assert_same(value_and_gradient(LOSSES[name], logits[order], targets[order], teacher[order], steps), (value, gradient[order]))
+    assert_same(
+        value_and_gradient(LOSSES[name], logits[order], targets[order], teacher[order], steps),
+        (value, gradient[order]),
+    )
 
 
 @every_loss
@@ -90,7 +101,12 @@ def test_the_ids_of_classes_do_not_matter(name, batch, seed):
     renamed = order.argsort()[targets]
     teacher = F.pad(teacher, (0, len(steps) - teacher.shape[1]))
     value, gradient = value_and_gradient(LOSSES[name], *batch)
-    assert_same(value_and_gradient(LOSSES[name], logits[:, order], renamed, teacher[:, order], steps[order]), (value, gradient[:, order]))
+    assert_same(
+        value_and_gradient(
+            LOSSES[name], logits[:, order], renamed, teacher[:, order], steps[order]
+        ),
+        (value, gradient[:, order]),
+    )
 
 
 @every_loss
@@ -98,20 +114,28 @@ def test_the_ids_of_classes_do_not_matter(name, batch, seed):
 def test_only_the_order_of_steps_matters(name, batch, gap, start):
     steps = batch[3]
     renumbered = torch.where(steps < 0, steps, steps * gap + start)
-    assert_same(value_and_gradient(LOSSES[name], *batch[:3], renumbered), value_and_gradient(LOSSES[name], *batch))
+    assert_same(
+        value_and_gradient(LOSSES[name], *batch[:3], renumbered),
+        value_and_gradient(LOSSES[name], *batch),
+    )
 
 
 def test_two_earlier_steps_may_change_places():
     logits, targets, _, steps = draw_batch(5, num_steps=3, per_step=3, num_samples=9)
     first, second = steps[steps >= 0].unique()[:2]
     swapped = torch.where(steps == first, second, torch.where(steps == second, first, steps))
-    torch.testing.assert_close(forgetting_compensation(logits, targets, swapped), forgetting_compensation(logits, targets, steps))
+    torch.testing.assert_close(
+        forgetting_compensation(logits, targets, swapped),
+        forgetting_compensation(logits, targets, steps),
+    )
 
 
 @every_loss
 @pytest.mark.parametrize("filler", [-1e30, 0.0, 1e30, torch.inf, torch.nan], ids=str)
 def test_unseen_columns_never_matter_and_get_no_gradient(name, filler):
-    logits, targets, teacher, steps = draw_batch(1, num_steps=3, per_step=3, num_samples=8, unseen=3)
+    logits, targets, teacher, steps = draw_batch(
+        1, num_steps=3, per_step=3, num_samples=8, unseen=3
+    )
     expected = value_and_gradient(LOSSES[name], logits, targets, teacher, steps)
     unseen = steps < 0
     assert unseen.sum() == 3 and unseen[: teacher.shape[1]].any()
@@ -124,11 +148,15 @@ def test_unseen_columns_never_matter_and_get_no_gradient(name, filler):
 
 @every_loss
 def test_dropping_the_unseen_columns_changes_nothing(name):
-    logits, targets, teacher, steps = draw_batch(1, num_steps=3, per_step=3, num_samples=8, unseen=3)
+    logits, targets, teacher, steps = draw_batch(
+        1, num_steps=3, per_step=3, num_samples=8, unseen=3
+    )
     seen = steps >= 0
     teacher = F.pad(teacher, (0, len(steps) - teacher.shape[1]))
     value, gradient = value_and_gradient(LOSSES[name], logits, targets, teacher, steps)
-    found = value_and_gradient(LOSSES[name], logits[:, seen], (seen.cumsum(0) - 1)[targets], teacher[:, seen], steps[seen])
+    found = value_and_gradient(
+        LOSSES[name], logits[:, seen], (seen.cumsum(0) - 1)[targets], teacher[:, seen], steps[seen]
+    )
     assert_same(found, (value, gradient[:, seen]))
 
 
@@ -151,7 +179,9 @@ def test_prototypes_never_strengthen_the_constraint(batch, normalise):
 
         def divergence(mask, weights):
             options = {"normalise": normalise, "weights": weights}
-            return relation_distillation(logits[mask], targets[mask], teacher[mask], steps, **options).item()
+            return relation_distillation(
+                logits[mask], targets[mask], teacher[mask], steps, **options
+            ).item()
 
         apart = [divergence([i], ones[:1]) for i in rows.nonzero().flatten().tolist()]
         together = divergence(rows, ones)
@@ -165,7 +195,9 @@ def test_normalising_halves_the_target_of_a_new_class_and_leaves_an_old_one(batc
     printed = relation_targets(targets, teacher, steps, normalise=False)
     normal = relation_targets(targets, teacher, steps, normalise=True)
     new = steps[targets] == steps.max()
-    torch.testing.assert_close(printed.sum(1), torch.where(new, 2.0, 1.0).double(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        printed.sum(1), torch.where(new, 2.0, 1.0).double(), rtol=1e-12, atol=0
+    )
     torch.testing.assert_close(normal[new], printed[new] / 2, rtol=1e-12, atol=0)
     torch.testing.assert_close(normal[~new], printed[~new], rtol=1e-12, atol=0)
 
@@ -180,13 +212,17 @@ def test_the_averages_differ_by_present_over_seen(batch, normalise):
 
 
 def test_the_minimum_of_l_rd_is_the_target():
-    """KL is 0 with gradient 0 where the student's softmax is the (normalised) target; 2 ln 2 for a new class as printed."""
+    """KL is 0 with gradient 0 where the student's softmax is the (normalised) target; 2 ln 2 for a
+    new class as printed.
+    """
     steps, targets = torch.tensor([0, 0, 1, 1]), torch.tensor([2])
     teacher = torch.tensor([[1.0, -0.5]], dtype=torch.float64)
     logits = relation_targets(targets, teacher, steps, normalise=True).clamp_min(1e-300).log()
     value, gradient = value_and_gradient(relation_distillation, logits, targets, teacher, steps)
     assert abs(value) < 1e-15 and gradient.abs().max() < 1e-15
-    value, gradient = value_and_gradient(relation_distillation, logits, targets, teacher, steps, normalise=False)
+    value, gradient = value_and_gradient(
+        relation_distillation, logits, targets, teacher, steps, normalise=False
+    )
     torch.testing.assert_close(value, 2 * torch.tensor(2.0, dtype=torch.float64).log())
     assert gradient.abs().max() < 1e-15
 
@@ -201,7 +237,9 @@ def test_a_saturated_step_keeps_weight_1_and_leaves_the_others_alone():
 
 
 def test_a_sample_without_gradient_weighs_nothing_beside_one_with():
-    weights = weights_from_gradient(torch.tensor([0.0, 0.3]), torch.tensor([0, 0]), torch.tensor([0, 1]))
+    weights = weights_from_gradient(
+        torch.tensor([0.0, 0.3]), torch.tensor([0, 0]), torch.tensor([0, 1])
+    )
     assert weights.tolist() == [0, 2]
 
 
@@ -210,7 +248,9 @@ def test_a_sample_without_gradient_weighs_nothing_beside_one_with():
 def test_saturated_logits_give_finite_values_and_weights(name, scale):
     logits, targets, steps = six_samples(scale, torch.float32)
     logits[0, 0] += 3 * scale  # right and sure: |Γ| = 0 in float32
-    value, gradient = value_and_gradient(LOSSES[name], logits, targets, six_teachers(scale, torch.float32), steps)
+    value, gradient = value_and_gradient(
+        LOSSES[name], logits, targets, six_teachers(scale, torch.float32), steps
+    )
     assert value.isfinite() and gradient.isfinite().all() and gradient.any()
 
 
@@ -230,10 +270,14 @@ def test_a_batch_of_only_old_or_only_new_samples_is_finite_and_leaves_its_weight
     old = steps[targets] < steps.max()
     rows = old if which == "old" else ~old
     assert 1 < rows.sum() < 12
-    value, gradient = value_and_gradient(LOSSES[name], logits[rows], targets[rows], teacher[rows], steps)
+    value, gradient = value_and_gradient(
+        LOSSES[name], logits[rows], targets[rows], teacher[rows], steps
+    )
     assert value > 0 and gradient.isfinite().all()
     weights = compensation_weights(logits, targets, steps)
-    torch.testing.assert_close(compensation_weights(logits[rows], targets[rows], steps), weights[rows], rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        compensation_weights(logits[rows], targets[rows], steps), weights[rows], rtol=1e-12, atol=0
+    )
 
 
 @given(several)
@@ -241,17 +285,26 @@ def test_with_equal_gradients_l_fc_is_cross_entropy(batch):
     _, targets, _, steps = batch
     logits = torch.zeros(len(targets), len(steps), dtype=torch.float64)
     seen = int((steps >= 0).sum())
-    torch.testing.assert_close(forgetting_compensation(logits, targets, steps), torch.tensor(float(seen), dtype=torch.float64).log())
+    torch.testing.assert_close(
+        forgetting_compensation(logits, targets, steps),
+        torch.tensor(float(seen), dtype=torch.float64).log(),
+    )
 
 
 @pytest.mark.parametrize("num_new", [1, 4])
 def test_official_weights_of_new_samples_stay_below_those_of_old_ones(num_new):
-    """At equal difficulty an old sample's one-hot term weighs sqrt(1 - z) and a new one's 1 - z, and both are clipped."""
+    """At equal difficulty an old sample's one-hot term weighs sqrt(1 - z) and a new one's 1 - z,
+    and both are clipped.
+    """
     steps = torch.tensor([0, 0, 0, 0] + [1] * num_new)
     z = 4 / (4 + num_new)
     teacher = torch.zeros(1, 4, dtype=torch.float64)
     logits = torch.zeros(1, len(steps), dtype=torch.float64)
-    old, new = (value_and_gradient(official_hfc, logits, torch.tensor([k]), teacher, steps)[1] for k in (0, 4))
-    # at logit 0 and teacher 1/2 the other terms are flat in old columns: what is left is w1 (σ - y) / C
+    old, new = (
+        value_and_gradient(official_hfc, logits, torch.tensor([k]), teacher, steps)[1]
+        for k in (0, 4)
+    )
+    # at logit 0 and teacher 1/2 the other terms are flat in old columns: what is left is w1 (σ - y)
+    # / C
     assert old[0, 1].item() == pytest.approx((1 - z) ** 0.5 * 0.5 / len(steps), rel=1e-12)
     assert new[0, 1].item() == pytest.approx((1 - z) * 0.5 / len(steps), rel=1e-12)

@@ -30,12 +30,19 @@ def test_a_loss_is_float32_as_exact_as_float64_and_finite(name, scale, dtype):
     logits, targets, steps = six_samples(scale, dtype)
     teacher = six_teachers(scale, dtype)
     value, gradient = value_and_gradient(LOSSES[name], logits, targets, teacher, steps)
-    exact, exact_gradient = value_and_gradient(LOSSES[name], logits.double(), targets, teacher.double(), steps)
+    exact, exact_gradient = value_and_gradient(
+        LOSSES[name], logits.double(), targets, teacher.double(), steps
+    )
     assert value.dtype == torch.float32 and value.isfinite() and gradient.isfinite().all()
     torch.testing.assert_close(value.double(), exact, rtol=3e-6, atol=1e-7)
     assert gradient.dtype == dtype
     rounding = torch.finfo(dtype).eps
-    torch.testing.assert_close(gradient.double(), exact_gradient, rtol=4 * rounding, atol=2 * rounding * exact_gradient.abs().max().item())
+    torch.testing.assert_close(
+        gradient.double(),
+        exact_gradient,
+        rtol=4 * rounding,
+        atol=2 * rounding * exact_gradient.abs().max().item(),
+    )
 
 
 @every_loss
@@ -44,7 +51,10 @@ def test_a_loss_is_at_least_float32_whichever_of_its_inputs_is_small(name, dtype
     logits, targets, steps = six_samples()
     expected = torch.promote_types(dtype, torch.float32)
     for teacher_dtype in DTYPES:
-        assert LOSSES[name](logits.to(dtype), targets, six_teachers(dtype=teacher_dtype), steps).dtype == expected
+        assert (
+            LOSSES[name](logits.to(dtype), targets, six_teachers(dtype=teacher_dtype), steps).dtype
+            == expected
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -54,21 +64,36 @@ def test_weights_and_targets_are_at_least_float32(dtype):
     assert target_gradient(logits, targets).dtype == expected
     assert compensation_weights(logits, targets, steps).dtype == expected
     assert weights_from_gradient(torch.rand(6).to(dtype), targets, steps).dtype == expected
-    assert relation_targets(targets, six_teachers(dtype=dtype), steps, normalise=True).dtype == expected
+    assert (
+        relation_targets(targets, six_teachers(dtype=dtype), steps, normalise=True).dtype
+        == expected
+    )
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 def test_small_weights_given_are_taken_at_their_exact_value(dtype):
     logits, targets, steps = six_samples(dtype=torch.float32)
     weights = torch.tensor([1.1, 0.3, 1.7, 0.9, 0.2, 1.3], dtype=dtype)
-    found = relation_distillation(logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights)
-    assert torch.equal(found, relation_distillation(logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights.float()))
+    found = relation_distillation(
+        logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights
+    )
+    assert torch.equal(
+        found,
+        relation_distillation(
+            logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights.float()
+        ),
+    )
 
 
 def test_weights_given_in_float64_leave_a_float32_loss_in_float32():
     logits, targets, steps = six_samples(dtype=torch.float32)
     ones = torch.ones(6, dtype=torch.float64)
-    assert relation_distillation(logits, targets, six_teachers(dtype=torch.float32), steps, weights=ones).dtype == torch.float32
+    assert (
+        relation_distillation(
+            logits, targets, six_teachers(dtype=torch.float32), steps, weights=ones
+        ).dtype
+        == torch.float32
+    )
 
 
 class SeesAutocast(TorchFunctionMode):
@@ -80,7 +105,11 @@ class SeesAutocast(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if torch.is_autocast_enabled("cpu") and isinstance(result, torch.Tensor) and result.is_floating_point():
+        if (
+            torch.is_autocast_enabled("cpu")
+            and isinstance(result, torch.Tensor)
+            and result.is_floating_point()
+        ):
             self.inside.append(function)
         return result
 
@@ -101,7 +130,9 @@ def test_autocast_around_a_loss_changes_no_bit_and_reaches_no_operation(name):
 
 
 def test_autocast_around_the_weights_changes_no_bit():
-    logits, targets, teacher, steps = draw_batch(2, num_steps=3, per_step=3, num_samples=9, dtype=torch.float32)
+    logits, targets, teacher, steps = draw_batch(
+        2, num_steps=3, per_step=3, num_samples=9, dtype=torch.float32
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         weights = compensation_weights(logits, targets, steps)
         rows = relation_targets(targets, teacher, steps, normalise=True)
@@ -119,29 +150,55 @@ def test_target_gradient_is_exact_where_one_minus_p_is_zero(margin):
 def test_weights_of_tiny_gradients_keep_their_ratio():
     """log(1 + x) would give 0 for both."""
     gradient = torch.tensor([1e-12, 3e-12])
-    weights = weights_from_gradient(gradient, torch.tensor([0, 0]), torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1]))
+    weights = weights_from_gradient(
+        gradient, torch.tensor([0, 0]), torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+    )
     high = 3**0.9
     assert weights.tolist() == pytest.approx([2 / (1 + high), 2 * high / (1 + high)], rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
-    [(-1e4, -1e4, 1e4), (-1e4, -200.0, 200 + math.log(2)), (-200.0, -1e4, 200 + math.log(2)), (-150.0, -150.0, 150.0)],
+    [
+        (-1e4, -1e4, 1e4),
+        (-1e4, -200.0, 200 + math.log(2)),
+        (-200.0, -1e4, 200 + math.log(2)),
+        (-150.0, -150.0, 150.0),
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_prototype_far_below_the_smallest_number_keeps_its_logarithm(first, second, expected, dtype):
-    """Both samples of an old class are sure of the new one; the teacher knows only the old: KL = -log P̃(old)."""
+def test_a_prototype_far_below_the_smallest_number_keeps_its_logarithm(
+    first, second, expected, dtype
+):
+    """Both samples of an old class are sure of the new one; the teacher knows only the old: KL =
+    -log P̃(old).
+    """
     logits = torch.tensor([[first, 0.0], [second, 0.0]], dtype=dtype)
     teacher = torch.zeros(2, 1, dtype=dtype)
-    value, gradient = value_and_gradient(relation_distillation, logits, torch.tensor([0, 0]), teacher, torch.tensor([0, 1]))
+    value, gradient = value_and_gradient(
+        relation_distillation, logits, torch.tensor([0, 0]), teacher, torch.tensor([0, 1])
+    )
     assert value.item() == pytest.approx(expected, rel=1e-6)
     total = gradient.sum(0).tolist()
-    assert total == pytest.approx([-1.0, 1.0], rel=1e-5)  # the sample that holds the mass is pulled with full strength
+    assert total == pytest.approx(
+        [-1.0, 1.0], rel=1e-5
+    )  # the sample that holds the mass is pulled with full strength
 
 
-@pytest.mark.parametrize("loss", [relation_distillation, sigmoid_relation_distillation, separated_relation_distillation])
+@pytest.mark.parametrize(
+    "loss", [relation_distillation, sigmoid_relation_distillation, separated_relation_distillation]
+)
 def test_weights_of_another_precision_do_not_change_that_of_the_loss(loss):
     logits, targets, steps = six_samples(dtype=torch.float32)
-    value = loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6, dtype=torch.float64))
+    value = loss(
+        logits,
+        targets,
+        six_teachers(dtype=torch.float32),
+        steps,
+        weights=torch.ones(6, dtype=torch.float64),
+    )
     assert value.dtype == torch.float32
-    assert torch.equal(value, loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6)))
+    assert torch.equal(
+        value,
+        loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6)),
+    )

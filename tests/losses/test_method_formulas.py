@@ -1,4 +1,6 @@
-"""The losses of the compared methods that read logits: loops from their definitions, known answers, and the gradients they state."""
+"""The losses of the compared methods that read logits: loops from their definitions, known answers,
+and the gradients they state.
+"""
 
 import inspect
 import math
@@ -69,12 +71,18 @@ def test_classification_and_its_gradient_are_their_definitions(batch):
     logits, targets, _, steps = batch
     z, y, _, s = lists(*batch)
     seen, _, _ = split(s)
-    close(cross_entropy(logits, targets, steps), [by_hand.cross_entropy(row, k, seen) for row, k in rows(z, y)])
+    close(
+        cross_entropy(logits, targets, steps),
+        [by_hand.cross_entropy(row, k, seen) for row, k in rows(z, y)],
+    )
     close(separated_cross_entropy(logits, targets, steps), by_hand.separated_cross_entropy(z, y, s))
     close(separated_gradient(logits, targets, steps), by_hand.separated_gradient(z, y, s))
     close(sigmoid_gradient(logits, targets), [sigmoid(-row[k]) for row, k in rows(z, y)])
     onehot = [[float(c == k) for c in range(len(s))] for k in y]
-    expected = [by_hand.binary_cross_entropy(row, labels, seen) for row, labels in zip(z, onehot, strict=True)]
+    expected = [
+        by_hand.binary_cross_entropy(row, labels, seen)
+        for row, labels in zip(z, onehot, strict=True)
+    ]
     close(binary_cross_entropy(logits, targets, steps), expected)
 
 
@@ -87,8 +95,14 @@ def test_distillation_is_its_definition_and_0_without_old_columns(batch):
         expected = by_hand.knowledge_distillation(z, known, s, temperature)
         close(knowledge_distillation(logits, teacher, steps, **options), expected)
         close(knowledge_distillation(logits, teacher, steps, factor=0.3, **options), 0.3 * expected)
-        close(divergence_per_column(logits, teacher, steps, **options), by_hand.divergence_per_column(z, known, s, temperature))
-        close(separated_distillation(logits, teacher, steps, **options), by_hand.separated_distillation(z, known, s, temperature))
+        close(
+            divergence_per_column(logits, teacher, steps, **options),
+            by_hand.divergence_per_column(z, known, s, temperature),
+        )
+        close(
+            separated_distillation(logits, teacher, steps, **options),
+            by_hand.separated_distillation(z, known, s, temperature),
+        )
 
 
 @every_batch
@@ -98,11 +112,18 @@ def test_icarl_is_bce_with_the_teacher_in_the_old_columns(batch):
     seen, _, _ = split(s)
     labels = by_hand.mixed_targets(y, known, s)
     close(mixed_targets(targets, teacher, steps).flatten(), [v for row in labels for v in row])
-    expected = [by_hand.binary_cross_entropy(row, q, seen) for row, q in zip(z, labels, strict=True)]
+    expected = [
+        by_hand.binary_cross_entropy(row, q, seen) for row, q in zip(z, labels, strict=True)
+    ]
     close(mixed_binary_cross_entropy(logits, targets, teacher, steps), expected)
-    close(mixed_binary_cross_entropy(logits, targets, teacher, steps, divisor=100), [v * len(seen) / 100 for v in expected])
+    close(
+        mixed_binary_cross_entropy(logits, targets, teacher, steps, divisor=100),
+        [v * len(seen) / 100 for v in expected],
+    )
     first = mixed_binary_cross_entropy(logits, targets, None, steps, divisor=1)
-    torch.testing.assert_close(first, binary_cross_entropy(logits, targets, steps) * len(seen), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        first, binary_cross_entropy(logits, targets, steps) * len(seen), rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.parametrize("average", ["present", "seen"])
@@ -113,7 +134,11 @@ def test_relation_distillation_of_each_host_is_its_definition(average, batch):
     for name in ("sigmoid_relation_distillation", "separated_relation_distillation"):
         loss, expected = globals()[name], getattr(by_hand, name)
         close(loss(*batch, average=average), expected(z, y, known, s, average), rel=1e-9)
-        close(loss(*batch, average=average, weights=weights), expected(z, y, known, s, average, weights.tolist()), rel=1e-9)
+        close(
+            loss(*batch, average=average, weights=weights),
+            expected(z, y, known, s, average, weights.tolist()),
+            rel=1e-9,
+        )
 
 
 def test_relation_distillation_averages_over_present_classes_by_default():
@@ -129,8 +154,16 @@ def test_nca_is_its_definition(form, batch):
     z, y, _, s = lists(*batch)
     seen, _, _ = split(s)
     for margin, scale in ((0.6, 1.0), (0.2, 3.0)):
-        options = {"form": form, "margin": margin, "scale": torch.tensor(scale, dtype=torch.float64)}
-        close(nca(logits, targets, steps, **options), [by_hand.nca(row, k, seen, form, margin, scale) for row, k in rows(z, y)], rel=1e-9)
+        options = {
+            "form": form,
+            "margin": margin,
+            "scale": torch.tensor(scale, dtype=torch.float64),
+        }
+        close(
+            nca(logits, targets, steps, **options),
+            [by_hand.nca(row, k, seen, form, margin, scale) for row, k in rows(z, y)],
+            rel=1e-9,
+        )
 
 
 @every_batch
@@ -146,16 +179,28 @@ def test_nca_gradient_is_what_autograd_finds_at_the_target(batch):
             torch.testing.assert_close(found, -at_target, rtol=1e-9, atol=1e-12)
     z, y, _, s = lists(logits, targets, targets, steps)
     seen, _, _ = split(s)
-    close(nca_gradient(logits, targets, steps), [1 - softmax(row, seen)[k] for row, k in rows(z, y)])
+    close(
+        nca_gradient(logits, targets, steps), [1 - softmax(row, seen)[k] for row, k in rows(z, y)]
+    )
 
 
 @pytest.mark.parametrize(
     ("lead", "options", "active"),
-    [(0.59, {}, 1), (0.61, {}, 0), (1.19, {"scale": 2.0}, 1), (1.21, {"scale": 2.0}, 0), (0.89, {"margin": 0.9}, 1)],
+    [
+        (0.59, {}, 1),
+        (0.61, {}, 0),
+        (1.19, {"scale": 2.0}, 1),
+        (1.21, {"scale": 2.0}, 0),
+        (0.89, {"margin": 0.9}, 1),
+    ],
 )
 def test_the_hinge_of_nca_ends_where_the_lead_is_the_scaled_margin(lead, options, active):
     batch = double([lead, 0.0]), torch.tensor([0]), torch.tensor([0, 0])
-    assert nca_gradient(*batch, form="paper", **options) == active == (nca(*batch, form="paper", **options) > 0)
+    assert (
+        nca_gradient(*batch, form="paper", **options)
+        == active
+        == (nca(*batch, form="paper", **options) > 0)
+    )
 
 
 def test_a_learned_scale_of_nca_gets_the_margins_gradient():
@@ -176,7 +221,9 @@ def test_nca_is_cross_entropy_where_the_target_is_largest_and_less_than_ln_2_abo
         leaf = logits.clone().requires_grad_()
         loss(leaf, best, steps).sum().backward()
         gradients.append(leaf.grad)
-    torch.testing.assert_close(nca(logits, best, steps), cross_entropy(logits, best, steps), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        nca(logits, best, steps), cross_entropy(logits, best, steps), rtol=1e-12, atol=1e-14
+    )
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-14)
 
 
@@ -191,8 +238,15 @@ def test_foster_is_its_definition(batch):
         weights = class_weights(counts.double(), steps, beta=beta)
         close(weights, by_hand.class_weights(counts.tolist(), s, beta))
         divided = [[v / w for v, w in zip(row, weights.tolist(), strict=True)] for row in z]
-        close(divided_cross_entropy(logits, targets, steps, weights), [by_hand.cross_entropy(row, k, seen) for row, k in rows(divided, y)])
-        close(divided_gradient(logits, targets, steps, weights), [1 - softmax(row, seen)[k] for row, k in rows(divided, y)], abs=1e-10)
+        close(
+            divided_cross_entropy(logits, targets, steps, weights),
+            [by_hand.cross_entropy(row, k, seen) for row, k in rows(divided, y)],
+        )
+        close(
+            divided_gradient(logits, targets, steps, weights),
+            [1 - softmax(row, seen)[k] for row, k in rows(divided, y)],
+            abs=1e-10,
+        )
         expected = by_hand.compression(z, teacher.tolist(), s, weights.tolist(), 2.0)
         close(compression(logits, teacher, steps, weights), expected)
         close(
@@ -216,14 +270,19 @@ def test_compression_targets_sum_to_1_over_the_columns_seen_and_follow_the_weigh
 
 @pytest.mark.parametrize("beta", [1.0, -0.1, 1.5])
 def test_class_weights_refuse_a_beta_without_meaning(beta):
-    with pytest.raises(ValueError, match=rf"^class_weights: beta must be in \[0, 1\), got {beta}\.$"):
+    with pytest.raises(
+        ValueError, match=rf"^class_weights: beta must be in \[0, 1\), got {beta}\.$"
+    ):
         class_weights(torch.tensor([3, 4]), torch.tensor([0, 1]), beta=beta)
 
 
 def test_a_class_without_a_sample_counts_as_one_with_one():
     steps = torch.tensor([0, 0, 1, -1])
     found = class_weights(torch.tensor([0, 5, 9, 0]), steps, beta=0.9)
-    assert torch.equal(found, class_weights(torch.tensor([1, 5, 9, 70]), steps, beta=0.9)) and found[3] == 1
+    assert (
+        torch.equal(found, class_weights(torch.tensor([1, 5, 9, 70]), steps, beta=0.9))
+        and found[3] == 1
+    )
     assert found[:3].mean().item() == pytest.approx(1, rel=1e-6) and found[0] > found[1] > found[2]
 
 
@@ -231,10 +290,16 @@ def test_the_divergence_head_calls_every_old_class_0_and_new_ones_by_their_order
     steps, targets = torch.tensor([1, 0, -1, 1, 1, 0]), torch.tensor([0, 1, 3, 4, 5])
     logits = torch.linspace(-2, 3, 20, dtype=torch.float64).reshape(5, 4)
     labels = [1, 0, 2, 3, 0]
-    expected = [by_hand.binary_cross_entropy(row, [float(c == k) for c in range(4)], range(4)) for row, k in rows(logits.tolist(), labels)]
+    expected = [
+        by_hand.binary_cross_entropy(row, [float(c == k) for c in range(4)], range(4))
+        for row, k in rows(logits.tolist(), labels)
+    ]
     close(divergence_binary_cross_entropy(logits, targets, steps), expected)
     single = torch.tensor([0, 0, 1])
-    close(divergence_binary_cross_entropy(double([0.0, 0.0]), torch.tensor([2]), single), [math.log(2)])
+    close(
+        divergence_binary_cross_entropy(double([0.0, 0.0]), torch.tensor([2]), single),
+        [math.log(2)],
+    )
 
 
 def test_ssil_sends_no_gradient_between_the_blocks():
@@ -243,25 +308,40 @@ def test_ssil_sends_no_gradient_between_the_blocks():
     separated_cross_entropy(leaf, targets, steps).sum().backward()
     old, is_old = (steps >= 0) & (steps < steps.max()), (steps < steps.max())[targets]
     assert 0 < is_old.sum() < 12
-    assert not leaf.grad[is_old][:, ~old].any() and not leaf.grad[~is_old][:, steps < steps.max()].any()
-    torch.testing.assert_close(leaf.grad.sum(1), torch.zeros(12, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert (
+        not leaf.grad[is_old][:, ~old].any()
+        and not leaf.grad[~is_old][:, steps < steps.max()].any()
+    )
+    torch.testing.assert_close(
+        leaf.grad.sum(1), torch.zeros(12, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     leaf.grad = None
     separated_distillation(leaf, teacher, steps).backward()
     assert not leaf.grad[:, ~old].any()
     for step in steps[old].unique():  # a softmax of its own: the gradients of a step cancel
-        torch.testing.assert_close(leaf.grad[:, steps == step].sum(1), torch.zeros(12, dtype=torch.float64), rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            leaf.grad[:, steps == step].sum(1),
+            torch.zeros(12, dtype=torch.float64),
+            rtol=0,
+            atol=1e-12,
+        )
 
 
 @pytest.mark.parametrize("name", ["separated_distillation", "separated_relation_distillation"])
 def test_the_level_of_a_step_does_not_matter_to_a_separated_softmax(name):
     """Steps far apart: a shift by another step's maximum would leave a sum of 0."""
     steps, targets = torch.tensor([2, 1, 1, 0, 0, 2]), torch.tensor([0, 1, 3, 5])
-    logits, teacher = torch.linspace(-1, 1, 24).reshape(4, 6).sin(), torch.linspace(2, 3, 24).reshape(4, 6).cos()
+    logits, teacher = (
+        torch.linspace(-1, 1, 24).reshape(4, 6).sin(),
+        torch.linspace(2, 3, 24).reshape(4, 6).cos(),
+    )
     batch = (targets,) if "relation" in name else ()
     loss = globals()[name]
     expected = loss(logits, *batch, teacher, steps)
     for level in (double(-2000, 0, 4000), double(4000, -2000, 0)):
-        torch.testing.assert_close(loss(logits + level[steps], *batch, teacher - level[steps], steps).float(), expected)
+        torch.testing.assert_close(
+            loss(logits + level[steps], *batch, teacher - level[steps], steps).float(), expected
+        )
 
 
 def test_ssil_never_learns_the_only_class_of_a_step():
@@ -276,9 +356,13 @@ def test_ssil_never_learns_the_only_class_of_a_step():
 
 CHOICES = {
     "nca: form must be 'code' or 'paper'": lambda: inspect.unwrap(nca)(Z, Y, STEPS, form="x"),
-    "nca_gradient: form must be 'softmax' or 'code' or 'paper'": lambda: inspect.unwrap(nca_gradient)(Z, Y, STEPS, form="x"),
+    "nca_gradient: form must be 'softmax' or 'code' or 'paper'": lambda: inspect.unwrap(
+        nca_gradient
+    )(Z, Y, STEPS, form="x"),
 } | {
-    f"{loss.__name__}: average must be 'present' or 'seen'": lambda loss=loss: inspect.unwrap(loss)(Z, Y, TEACHER, STEPS, average="x")
+    f"{loss.__name__}: average must be 'present' or 'seen'": lambda loss=loss: inspect.unwrap(loss)(
+        Z, Y, TEACHER, STEPS, average="x"
+    )
     for loss in (sigmoid_relation_distillation, separated_relation_distillation)
 }
 
@@ -291,5 +375,8 @@ def test_an_unknown_option_is_refused_by_name(message):
 
 @pytest.mark.parametrize("divisor", [0, -3])
 def test_a_divisor_below_1_is_refused(divisor):
-    with pytest.raises(ValueError, match=rf"^mixed_binary_cross_entropy: divisor must be 1 or more, got {divisor}\.$"):
+    with pytest.raises(
+        ValueError,
+        match=rf"^mixed_binary_cross_entropy: divisor must be 1 or more, got {divisor}\.$",
+    ):
         mixed_binary_cross_entropy(Z, Y, TEACHER, STEPS, divisor=divisor)

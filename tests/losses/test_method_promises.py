@@ -1,4 +1,6 @@
-"""What every loss of the compared methods on logits promises: blind to order, names and unseen columns, exact, on its device."""
+"""What every loss of the compared methods on logits promises: blind to order, names and unseen
+columns, exact, on its device.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ from avalanche_hfc import losses as L
 
 def weights_like(steps, logits):
     """FOSTER's weights, a function of the step so that they follow a class that is renamed."""
-    return (1 + 0.5 * (steps == steps.amax()) + 0.25 * (steps == 1)).to(torch.promote_types(logits.dtype, torch.float32))
+    return (1 + 0.5 * (steps == steps.amax()) + 0.25 * (steps == 1)).to(
+        torch.promote_types(logits.dtype, torch.float32)
+    )
 
 
 LOSSES = {
@@ -28,12 +32,16 @@ LOSSES = {
     "RD sigmoid": L.sigmoid_relation_distillation,
     "separated": lambda z, y, t, s: L.separated_cross_entropy(z, y, s),
     "separated distillation": lambda z, y, t, s: L.separated_distillation(z, t, s),
-    "separated distillation, T = 3": lambda z, y, t, s: L.separated_distillation(z, t, s, temperature=3.0),
+    "separated distillation, T = 3": lambda z, y, t, s: L.separated_distillation(
+        z, t, s, temperature=3.0
+    ),
     "RD separated": L.separated_relation_distillation,
     "nca": lambda z, y, t, s: L.nca(z, y, s),
     "nca, paper": lambda z, y, t, s: L.nca(z, y, s, form="paper"),
     "foster": lambda z, y, t, s: L.divided_cross_entropy(z, y, s, weights_like(s, z)),
-    "compression": lambda z, y, t, s: L.compression(z, z.detach().flip(0).roll(1, 0) * 0.5, s, weights_like(s, z)),
+    "compression": lambda z, y, t, s: L.compression(
+        z, z.detach().flip(0).roll(1, 0) * 0.5, s, weights_like(s, z)
+    ),
 }
 GRADIENTS = {
     "sigmoid": lambda z, y, s: L.sigmoid_gradient(z, y),
@@ -53,7 +61,9 @@ TEACHERS = {  # those that take the teacher's logits, with their name
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
 every_gradient = pytest.mark.parametrize("name", GRADIENTS)
-ordered = pytest.mark.parametrize("name", [n for n in LOSSES if n != "compression"])  # its teacher here is the batch itself, turned
+ordered = pytest.mark.parametrize(
+    "name", [n for n in LOSSES if n != "compression"]
+)  # its teacher here is the batch itself, turned
 
 
 def drawn(dtype=torch.float64):
@@ -88,7 +98,9 @@ def test_a_loss_is_blind_to_the_ids_of_classes_and_to_gaps_between_steps(name):
     order = torch.randperm(len(steps), generator=torch.Generator().manual_seed(1))
     wide = F.pad(teacher, (0, len(steps) - teacher.shape[1]))
     value, gradient = value_and_gradient(name, logits, targets, teacher, steps)
-    found = value_and_gradient(name, logits[:, order], order.argsort()[targets], wide[:, order], steps[order])
+    found = value_and_gradient(
+        name, logits[:, order], order.argsort()[targets], wide[:, order], steps[order]
+    )
     assert_same(found, (value, gradient[:, order]))
     gaps = torch.where(steps > 1, steps * 1000, steps)
     assert_same(value_and_gradient(name, logits, targets, teacher, gaps), (value, gradient))
@@ -104,7 +116,11 @@ def test_unseen_columns_of_a_method_never_matter_and_get_no_gradient(name, fille
     logits[:, unseen] = filler
     teacher[:, unseen[: teacher.shape[1]]] = filler
     value, gradient = value_and_gradient(name, logits, targets, teacher, steps)
-    assert torch.equal(value, expected[0]) and torch.equal(gradient, expected[1]) and not gradient[:, unseen].any()
+    assert (
+        torch.equal(value, expected[0])
+        and torch.equal(gradient, expected[1])
+        and not gradient[:, unseen].any()
+    )
 
 
 @pytest.mark.parametrize("name", TEACHERS)
@@ -120,22 +136,32 @@ def test_only_the_old_columns_of_the_teacher_matter(name):
 def test_a_teacher_wider_than_the_student_is_refused_by_the_name_of_the_loss(name):
     logits, targets, _, steps = drawn()
     wide = torch.zeros(12, len(steps) + 1, dtype=torch.float64)
-    with pytest.raises(ValueError, match=rf"^{TEACHERS[name]}: teacher_logits has {len(steps) + 1} columns, logits has {len(steps)}\."):
+    with pytest.raises(
+        ValueError,
+        match=rf"^{TEACHERS[name]}: teacher_logits has {len(steps) + 1} columns, logits has {len(steps)}\.",
+    ):
         LOSSES[name](logits, targets, wide, steps)
 
 
-@pytest.mark.parametrize("name", ["distillation", "divergence", "separated distillation", "RD sigmoid", "RD separated"])
+@pytest.mark.parametrize(
+    "name", ["distillation", "divergence", "separated distillation", "RD sigmoid", "RD separated"]
+)
 @pytest.mark.parametrize("width", [0, 3])
 def test_distillation_and_its_gradient_are_0_in_the_first_step(name, width):
     logits, targets, teacher, steps = drawn()
-    value, gradient = value_and_gradient(name, logits, targets, teacher[:, :width], torch.where(steps < 0, steps, 4))
+    value, gradient = value_and_gradient(
+        name, logits, targets, teacher[:, :width], torch.where(steps < 0, steps, 4)
+    )
     assert value == 0 and not gradient.any()
 
 
 @pytest.mark.parametrize("name", ["distillation", "divergence", "separated distillation"])
 def test_a_column_the_teacher_lacks_takes_no_part(name):
     logits, targets, teacher, steps = drawn()
-    steps, width = torch.where(steps < 0, steps, steps.clamp(max=1)), 4  # as if the columns past the teacher's were not old
+    steps, width = (
+        torch.where(steps < 0, steps, steps.clamp(max=1)),
+        4,
+    )  # as if the columns past the teacher's were not old
     steps[-1] = 9
     known = torch.where(torch.arange(len(steps)) < width, steps, -1)
     known[-1] = 9
@@ -163,12 +189,17 @@ def test_a_method_is_float32_as_exact_as_float64_and_finite(name, scale, dtype):
     logits, targets, steps = six_samples(scale, dtype)
     teacher = six_teachers(scale, dtype)
     value, gradient = value_and_gradient(name, logits, targets, teacher, steps)
-    exact, exact_gradient = value_and_gradient(name, logits.double(), targets, teacher.double(), steps)
+    exact, exact_gradient = value_and_gradient(
+        name, logits.double(), targets, teacher.double(), steps
+    )
     assert value.dtype == torch.float32 and value.isfinite().all() and gradient.isfinite().all()
     torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-6)
     rounding = torch.finfo(dtype).eps
     torch.testing.assert_close(
-        gradient.double(), exact_gradient, rtol=4 * rounding, atol=8 * rounding * max(1, exact_gradient.abs().max().item())
+        gradient.double(),
+        exact_gradient,
+        rtol=4 * rounding,
+        atol=8 * rounding * max(1, exact_gradient.abs().max().item()),
     )
 
 
@@ -188,7 +219,10 @@ def test_autocast_around_a_method_changes_no_bit_and_reaches_no_operation(name):
         leaf = logits.clone().requires_grad_()
         watch.inside.clear()
         value = LOSSES[name](leaf, *others)
-        assert not watch.inside or name in ("foster", "compression")  # their weights and teacher are made above, inside
+        assert not watch.inside or name in (
+            "foster",
+            "compression",
+        )  # their weights and teacher are made above, inside
     value.sum().backward()
     assert torch.equal(value, expected[0]) and torch.equal(leaf.grad, expected[1])
 
@@ -206,7 +240,9 @@ def test_the_gradient_of_a_method_is_that_of_its_value_and_the_teacher_has_none(
             return relation(*batch, weights=weights)
 
     if name != "compression":  # its teacher here is the batch itself
-        assert torch.autograd.gradcheck(lambda z: loss(z, targets[:5], teacher, steps), logits.requires_grad_(), atol=1e-7)
+        assert torch.autograd.gradcheck(
+            lambda z: loss(z, targets[:5], teacher, steps), logits.requires_grad_(), atol=1e-7
+        )
     loss(logits.requires_grad_(), targets[:5], teacher, steps).sum().backward()
     assert teacher.grad is None and weights.grad is None
 
@@ -214,7 +250,9 @@ def test_the_gradient_of_a_method_is_that_of_its_value_and_the_teacher_has_none(
 def test_targets_and_compression_carry_no_gradient_to_the_teacher():
     logits, targets, teacher, steps = drawn()
     assert not L.mixed_targets(targets, teacher.requires_grad_(), steps).requires_grad
-    assert not L.compression(logits, logits.clone().requires_grad_(), steps, weights_like(steps, logits)).requires_grad
+    assert not L.compression(
+        logits, logits.clone().requires_grad_(), steps, weights_like(steps, logits)
+    ).requires_grad
 
 
 @every_gradient
@@ -224,7 +262,13 @@ def test_a_target_gradient_is_detached_in_range_and_at_least_float32(name):
     expected = GRADIENTS[name](logits, targets, steps)
     logits[:, unseen] = torch.nan
     found = GRADIENTS[name](logits.requires_grad_(), targets, steps)
-    assert torch.equal(found, expected) and not found.requires_grad and found.min() >= 0 and found.max() <= 1 and found.any()
+    assert (
+        torch.equal(found, expected)
+        and not found.requires_grad
+        and found.min() >= 0
+        and found.max() <= 1
+        and found.any()
+    )
     assert GRADIENTS[name](logits.to(torch.bfloat16), targets, steps).dtype == torch.float32
     with RefusesHostReads():
         GRADIENTS[name](logits, targets, steps)
@@ -235,7 +279,12 @@ def test_a_target_gradient_keeps_its_precision_inside_autocast_and_far_from_0(na
     logits, targets, _, steps = drawn(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = GRADIENTS[name](logits * 10, targets, steps)
-    torch.testing.assert_close(inside.double(), GRADIENTS[name](logits.double() * 10, targets, steps), rtol=1e-4, atol=1e-30)
+    torch.testing.assert_close(
+        inside.double(),
+        GRADIENTS[name](logits.double() * 10, targets, steps),
+        rtol=1e-4,
+        atol=1e-30,
+    )
 
 
 @every_loss
@@ -267,12 +316,18 @@ def test_autocast_reaches_no_operation_of_foster_and_small_logits_are_taken_at_t
     logits, targets, _, steps = drawn(torch.bfloat16)
     weights, teacher = weights_like(steps, logits) * 1.1, logits.flip(0)
     with torch.autocast("cpu", dtype=torch.bfloat16), SeesAutocast() as watch:
-        found = L.divided_cross_entropy(logits, targets, steps, weights), L.compression(logits, teacher, steps, weights, temperature=3.0)
+        found = (
+            L.divided_cross_entropy(logits, targets, steps, weights),
+            L.compression(logits, teacher, steps, weights, temperature=3.0),
+        )
         assert not watch.inside
     exact = logits.float(), teacher.float()
     assert torch.equal(found[0], L.divided_cross_entropy(exact[0], targets, steps, weights))
     assert torch.equal(found[1], L.compression(*exact, steps, weights, temperature=3.0))
-    assert torch.equal(L.divided_gradient(logits, targets, steps, weights), L.divided_gradient(exact[0], targets, steps, weights))
+    assert torch.equal(
+        L.divided_gradient(logits, targets, steps, weights),
+        L.divided_gradient(exact[0], targets, steps, weights),
+    )
 
 
 def test_the_divergence_head_is_exact_and_blind_to_autocast():
@@ -284,9 +339,16 @@ def test_the_divergence_head_is_exact_and_blind_to_autocast():
         value = L.divergence_binary_cross_entropy(leaf, targets, steps)
         assert not watch.inside
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value.double(), L.divergence_binary_cross_entropy(leaf.double(), targets, steps), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        value.double(),
+        L.divergence_binary_cross_entropy(leaf.double(), targets, steps),
+        rtol=1e-5,
+        atol=1e-6,
+    )
     with FakeTensorMode(), RefusesHostReads():
-        batch = [torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in (logits, targets, steps)]
+        batch = [
+            torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in (logits, targets, steps)
+        ]
         assert L.divergence_binary_cross_entropy(*batch).device.type == "cuda"
 
 
@@ -295,4 +357,7 @@ def test_the_weights_of_relation_distillation_come_from_the_hosts_own_gradient(n
     logits, targets, teacher, steps = drawn()
     gradient = GRADIENTS[name.removeprefix("RD ")](logits, targets, steps)
     weights = L.weights_from_gradient(gradient, targets, steps)
-    assert torch.equal(LOSSES[name](logits, targets, teacher, steps), LOSSES[name](logits, targets, teacher, steps, weights=weights))
+    assert torch.equal(
+        LOSSES[name](logits, targets, teacher, steps),
+        LOSSES[name](logits, targets, teacher, steps, weights=weights),
+    )

@@ -1,31 +1,52 @@
-"""Dispatch modes that look at every operation of a loss: what it reads on the host, what it moves, how large it grows."""
+"""Dispatch modes that look at every operation of a loss: what it reads on the host, what it moves,
+how large it grows.
+"""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-SYNCHRONISES = ("local_scalar_dense", "nonzero", "unique", "bincount", "masked_select", "is_nonzero", "equal", "argwhere")
+SYNCHRONISES = (
+    "local_scalar_dense",
+    "nonzero",
+    "unique",
+    "bincount",
+    "masked_select",
+    "is_nonzero",
+    "equal",
+    "argwhere",
+)
 
 
 class RefusesHostReads(TorchDispatchMode):
-    """Raises where an operation would make the host wait for the device, or moves a tensor between devices."""
+    """Raises where an operation would make the host wait for the device, or moves a tensor between
+    devices.
+    """
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = function.overloadpacket.__name__
         if name.lstrip("_").startswith(SYNCHRONISES):
             raise AssertionError(f"{name} reads a value on the host")
-        if name.startswith("index") and any(t.dtype in (torch.bool, torch.uint8) for t in indices(args)):
+        if name.startswith("index") and any(
+            t.dtype in (torch.bool, torch.uint8) for t in indices(args)
+        ):
             raise AssertionError(f"{name} with a mask reads its count on the host")
         result = function(*args, **kwargs)
-        places = {t.device.type for t in tree_leaves((args, kwargs, result)) if isinstance(t, torch.Tensor)}
+        places = {
+            t.device.type
+            for t in tree_leaves((args, kwargs, result))
+            if isinstance(t, torch.Tensor)
+        }
         if len(places) > 1:
             raise AssertionError(f"{name} moves a tensor between {sorted(places)}")
         return result
 
 
 def indices(args):
-    return [t for a in args[1:] if isinstance(a, list | tuple) for t in a if isinstance(t, torch.Tensor)]
+    return [
+        t for a in args[1:] if isinstance(a, list | tuple) for t in a if isinstance(t, torch.Tensor)
+    ]
 
 
 class Measures(TorchDispatchMode):
@@ -38,5 +59,7 @@ class Measures(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         self.operations += 1
-        self.largest = max([self.largest, *(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))])
+        self.largest = max(
+            [self.largest, *(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))]
+        )
         return result

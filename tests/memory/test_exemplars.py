@@ -7,16 +7,22 @@ from avalanche_hfc.memory import ExemplarMemory, herding_order
 
 
 def images(class_id, n, dim=4):
-    """Features and positions of one class; positions in no order, unlike those of any other class."""
+    """Features and positions of one class; positions in no order, unlike those of any other
+    class.
+    """
     generator = torch.Generator().manual_seed(class_id)
-    return torch.randn(n, dim, generator=generator), 1000 * class_id + torch.randperm(n, generator=generator)
+    return torch.randn(n, dim, generator=generator), 1000 * class_id + torch.randperm(
+        n, generator=generator
+    )
 
 
 def test_exemplars_are_the_positions_in_herding_order():
     features, positions = images(3, 30)
     memory = ExemplarMemory(total=12)
     memory.update(3, features, positions)
-    assert memory.of(3).tolist() == [int(positions[i]) for i in herding_order(features, 12).tolist()]
+    assert memory.of(3).tolist() == [
+        int(positions[i]) for i in herding_order(features, 12).tolist()
+    ]
     assert memory.of(3).dtype == torch.int64
 
 
@@ -43,7 +49,11 @@ def test_quotas_of_2000_over_ten_steps_of_ten_classes():
 def test_positions_run_in_order_of_arrival_then_rank():
     memory = ExemplarMemory(per_class=2, rule="first")
     for class_id in (5, 0, 3):
-        memory.update(class_id, torch.ones(3, 2), torch.tensor([class_id * 10 + 2, class_id * 10, class_id * 10 + 1]))
+        memory.update(
+            class_id,
+            torch.ones(3, 2),
+            torch.tensor([class_id * 10 + 2, class_id * 10, class_id * 10 + 1]),
+        )
     assert memory.classes == (5, 0, 3)
     assert memory.positions().tolist() == [52, 50, 2, 0, 32, 30]
     assert len(memory) == 6
@@ -56,7 +66,11 @@ def test_an_empty_memory_has_no_positions():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=5), st.integers(0, 40), st.booleans())
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=5),
+    st.integers(0, 40),
+    st.booleans(),
+)
 def test_the_total_is_never_exceeded_and_a_list_only_loses_its_tail(steps, spare, announce):
     num_classes = sum(len(step) for step in steps)
     memory, first, seen = ExemplarMemory(total=num_classes + spare), {}, 0
@@ -64,7 +78,9 @@ def test_the_total_is_never_exceeded_and_a_list_only_loses_its_tail(steps, spare
         coming = list(range(seen, seen + len(step)))
         if announce:
             memory.reserve(coming)
-            assert len(memory) <= memory.per_class_limit * seen  # room was made before anyone entered
+            assert (
+                len(memory) <= memory.per_class_limit * seen
+            )  # room was made before anyone entered
         for class_id, n in zip(coming, step, strict=True):
             limit = (num_classes + spare) // (seen + len(step) if announce else class_id + 1)
             memory.update(class_id, *images(class_id, n))
@@ -121,7 +137,10 @@ def test_what_is_handed_out_is_a_copy():
     ("arguments", "message"),
     [
         ({}, "exactly one of total and per_class, got total=None, per_class=None"),
-        ({"total": 5, "per_class": 5}, "exactly one of total and per_class, got total=5, per_class=5"),
+        (
+            {"total": 5, "per_class": 5},
+            "exactly one of total and per_class, got total=5, per_class=5",
+        ),
         ({"total": 0}, "total must be a whole number of 1 or more, got 0"),
         ({"per_class": -2}, "per_class must be a whole number of 1 or more, got -2"),
         ({"total": True}, "total must be a whole number of 1 or more, got True"),
@@ -146,7 +165,9 @@ def test_fewer_exemplars_than_classes_are_refused_and_nothing_changes():
         memory.update(class_id, *images(class_id, 5))
     before = memory.positions()
     for attempt in (lambda: memory.update(3, *images(3, 5)), lambda: memory.reserve([3, 4])):
-        with pytest.raises(ValueError, match=r"total=3 is less than one exemplar for each of [45] classes"):
+        with pytest.raises(
+            ValueError, match=r"total=3 is less than one exemplar for each of [45] classes"
+        ):
             attempt()
     assert torch.equal(memory.positions(), before) and memory.per_class_limit == 1
 
@@ -167,7 +188,9 @@ def test_refused_features_change_nothing():
     with pytest.raises(ValueError, match="not finite"):
         memory.update(1, torch.full((3, 4), float("nan")), torch.arange(3))
     with pytest.raises(ValueError, match="class 1 has 2 features and 3 positions"):
-        getattr(ExemplarMemory.update, "__wrapped__", ExemplarMemory.update)(memory, 1, torch.ones(2, 4), torch.arange(3))
+        getattr(ExemplarMemory.update, "__wrapped__", ExemplarMemory.update)(
+            memory, 1, torch.ones(2, 4), torch.arange(3)
+        )
     assert len(memory) == 8 and memory.per_class_limit == 8
 
 
@@ -200,19 +223,28 @@ def test_a_state_of_another_memory_is_refused():
     memory = ExemplarMemory(total=30)
     memory.update(0, *images(0, 20))
     state = memory.state_dict()
-    for other in (ExemplarMemory(total=31), ExemplarMemory(per_class=30), ExemplarMemory(total=30, rule="first")):
+    for other in (
+        ExemplarMemory(total=31),
+        ExemplarMemory(per_class=30),
+        ExemplarMemory(total=30, rule="first"),
+    ):
         with pytest.raises(ValueError, match=r"the state has (total|rule)=.*, this memory "):
             other.load_state_dict(state)
     fresh = ExemplarMemory(total=30)
     for damage, message in [
         ({"positions": []}, "1 classes and 0 lists of positions"),
         ({"positions": [torch.arange(31)]}, "31 exemplars of one class, 30 are allowed"),
-        ({"reserved": list(range(1, 31))}, "total=30 is less than one exemplar for each of 31 classes"),
+        (
+            {"reserved": list(range(1, 31))},
+            "total=30 is less than one exemplar for each of 31 classes",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             fresh.load_state_dict(state | damage)
     with pytest.raises(ValueError, match=r"the state lacks \['reserved', 'rule'\]"):
-        fresh.load_state_dict({name: value for name, value in state.items() if name not in ("reserved", "rule")})
+        fresh.load_state_dict(
+            {name: value for name, value in state.items() if name not in ("reserved", "rule")}
+        )
     assert len(fresh) == 0
 
 

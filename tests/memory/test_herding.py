@@ -30,7 +30,9 @@ def greedy_loop(features, count):
 
 
 def raw_loop(features, count):
-    """On features as they are. Divided by the length of the longest, for the tolerance of ties alone."""
+    """On features as they are. Divided by the length of the longest, for the tolerance of ties
+    alone.
+    """
     longest = max(math.sqrt(math.fsum(x * x for x in row)) for row in features.tolist())
     return mean_matching([np.array(row) / (longest or 1.0) for row in features.tolist()], count)
 
@@ -40,7 +42,11 @@ def mean_matching(phi, count):
     picked = []
     for k in range(1, min(count, len(phi)) + 1):
         so_far = sum((phi[p] for p in picked), np.zeros_like(mean))
-        squared = {i: k * k * float(np.sum((mean - (phi[i] + so_far) / k) ** 2)) for i in range(len(phi)) if i not in picked}
+        squared = {
+            i: k * k * float(np.sum((mean - (phi[i] + so_far) / k) ** 2))
+            for i in range(len(phi))
+            if i not in picked
+        }
         picked.append(lowest_of_the_best(squared))
     return picked
 
@@ -85,9 +91,13 @@ def classes(draw):
     n, dim = draw(st.integers(1, 24)), draw(st.integers(1, 6))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
     if draw(st.booleans()):
-        features = torch.randn(n, dim, generator=generator, dtype=torch.float64) * 10.0 ** draw(st.integers(-20, 20))
+        features = torch.randn(n, dim, generator=generator, dtype=torch.float64) * 10.0 ** draw(
+            st.integers(-20, 20)
+        )
     else:
-        features = torch.randint(-1, 2, (n, dim), generator=generator).double()  # copies, zero vectors, ties
+        features = torch.randint(
+            -1, 2, (n, dim), generator=generator
+        ).double()  # copies, zero vectors, ties
     return features, draw(st.integers(0, n + 2))
 
 
@@ -104,24 +114,37 @@ def test_an_order_is_its_definition(rule, drawn):
 
 
 @pytest.mark.parametrize("rule", LOOPS)
-@pytest.mark.parametrize("count", [1, 12, 13, 100])  # columns on demand up to 12 of 100, one matrix product from 13 on
+@pytest.mark.parametrize(
+    "count", [1, 12, 13, 100]
+)  # columns on demand up to 12 of 100, one matrix product from 13 on
 def test_few_and_many_picks_give_the_definition(rule, count):
     features = torch.randn(100, 16, generator=torch.Generator().manual_seed(3)) + 0.5
-    assert herding_order(features, count, rule=rule).tolist() == LOOPS[rule](features.double(), count)
+    assert herding_order(features, count, rule=rule).tolist() == LOOPS[rule](
+        features.double(), count
+    )
 
 
 @pytest.mark.parametrize(
     ("rule", "order"),
-    [("greedy", [2, 3, 0, 4, 1]), ("icarl-code", [2, 3, 0, 1, 4]), ("closest", [2, 3, 1, 0, 4]), ("first", [0, 1, 2, 3, 4])],
+    [
+        ("greedy", [2, 3, 0, 4, 1]),
+        ("icarl-code", [2, 3, 0, 1, 4]),
+        ("closest", [2, 3, 1, 0, 4]),
+        ("first", [0, 1, 2, 3, 4]),
+    ],
 )
 def test_golden_orders_of_five_directions(rule, order):
     angles = torch.deg2rad(torch.tensor([0.0, 20, 50, 90, 130], dtype=torch.float64))
-    features = torch.stack([angles.cos(), angles.sin()], 1) * torch.tensor([[1.0], [7], [0.1], [3], [100]])  # lengths must not matter
+    features = torch.stack([angles.cos(), angles.sin()], 1) * torch.tensor(
+        [[1.0], [7], [0.1], [3], [100]]
+    )  # lengths must not matter
     assert herding_order(features, 5, rule=rule).tolist() == order
 
 
 def test_raw_features_count_by_their_length():
-    """Mean 4: alone 3 is nearest; with it 5, then 9 leaves the mean 17/3 and -1 the mean 7/3: both 5/3 off, the lower position wins."""
+    """Mean 4: alone 3 is nearest; with it 5, then 9 leaves the mean 17/3 and -1 the mean 7/3: both
+    5/3 off, the lower position wins.
+    """
     features = torch.tensor([[9.0], [3.0], [-1.0], [5.0]], dtype=torch.float64)
     assert herding_order(features, 4, rule="raw").tolist() == [1, 3, 0, 2]
     assert herding_order(features, 4, rule="greedy").tolist() == [0, 1, 2, 3]
@@ -133,7 +156,9 @@ def test_raw_features_tie_by_the_length_of_the_longest():
     """Mean 3/4: 1 is nearer than 2, by 3/2 of squares of 10¹²."""
     features = torch.tensor([[2.0], [1.0], [1e6], [-1e6]], dtype=torch.float64)
     assert herding_order(features, 2, rule="raw").tolist() == [0, 1]
-    assert herding_order(features * torch.tensor([[1.0], [1.0], [1e-4], [1e-4]]), 2, rule="raw").tolist() == [1, 0]
+    assert herding_order(
+        features * torch.tensor([[1.0], [1.0], [1e-4], [1e-4]]), 2, rule="raw"
+    ).tolist() == [1, 0]
 
 
 def test_the_released_rule_stops_after_1000_picks_and_the_rest_follow_in_their_own_order():
@@ -145,9 +170,13 @@ def test_the_released_rule_stops_after_1000_picks_and_the_rest_follow_in_their_o
     assert rank_of_last_pick < 280  # a tail in rising order: the rule itself did not reach everyone
 
 
-@pytest.mark.parametrize(("copies", "kept"), [(1997, [0, 1997]), (1998, [0, 1998]), (1999, [0, 1]), (2000, [0, 1])])
+@pytest.mark.parametrize(
+    ("copies", "kept"), [(1997, [0, 1997]), (1998, [0, 1998]), (1999, [0, 1]), (2000, [0, 1])]
+)
 def test_the_1000th_pick_still_counts_and_the_1001st_does_not(copies, kept):
-    """m copies, one image at a right angle: at pick k they score k·m/(m+1) - (k-1) and k/(m+1); the lone one wins once 2k > m + 1."""
+    """m copies, one image at a right angle: at pick k they score k·m/(m+1) - (k-1) and k/(m+1); the
+    lone one wins once 2k > m + 1.
+    """
     features = torch.tensor([[1.0, 0.0]] * copies + [[0.0, 1.0]])
     assert herding_order(features, 2, rule="icarl-code").tolist() == kept
 
@@ -173,13 +202,22 @@ def test_a_class_with_one_image_keeps_it():
 
 def test_zero_vectors_are_ranked_and_the_order_stays_complete():
     features = torch.tensor([[0.0, 0], [1, 0], [0, 0], [-1, 0]])
-    assert herding_order(features, 4).tolist() == [0, 2, 1, 3]  # μ = 0: the zero vectors match it exactly
+    assert herding_order(features, 4).tolist() == [
+        0,
+        2,
+        1,
+        3,
+    ]  # μ = 0: the zero vectors match it exactly
     assert herding_order(features, 4, rule="closest").tolist() == [0, 2, 1, 3]
     assert herding_order(torch.zeros(3, 2), 3, rule="icarl-code").tolist() == [0, 1, 2]
 
 
 def test_half_precision_and_graph_features_are_accepted_and_left_alone():
-    features = torch.randn(30, 8, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16).requires_grad_()
+    features = (
+        torch.randn(30, 8, generator=torch.Generator().manual_seed(2))
+        .to(torch.bfloat16)
+        .requires_grad_()
+    )
     before = features.detach().clone()
     order = herding_order(features, 7)
     assert order.dtype == torch.int64 and not order.requires_grad
@@ -191,7 +229,9 @@ def test_bad_arguments_are_named():
     said = r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first, raw. Did you mean 'greedy'\?"
     with pytest.raises(ValueError, match=said):
         herding_order(torch.ones(2, 2), 1, rule="greedi")
-    with pytest.raises(ValueError, match=r"'zzz'. Known: greedy, icarl-code, closest, first, raw.$"):
+    with pytest.raises(
+        ValueError, match=r"'zzz'. Known: greedy, icarl-code, closest, first, raw.$"
+    ):
         herding_order(torch.ones(2, 2), 1, rule="zzz")
     with pytest.raises(ValueError, match="count must be 0 or more, got -1"):
         herding_order(torch.ones(2, 2), -1)

@@ -1,4 +1,6 @@
-"""Edges of the memory that its definitions leave open: kinds of numbers, copies, the order in which ids are named."""
+"""Edges of the memory that its definitions leave open: kinds of numbers, copies, the order in which
+ids are named.
+"""
 
 import inspect
 
@@ -12,14 +14,20 @@ from avalanche_hfc.memory import ExemplarMemory, herding_order
 def filled(classes, **budget):
     memory = ExemplarMemory(rule="first", **budget)
     for class_id in classes:
-        memory.update(class_id, torch.ones(9, 2), 100 * class_id + torch.arange(9, dtype=torch.int32))
+        memory.update(
+            class_id, torch.ones(9, 2), 100 * class_id + torch.arange(9, dtype=torch.int32)
+        )
     return memory
 
 
 @pytest.mark.parametrize("value", [2.5, "7"])
 def test_a_budget_that_is_no_whole_number_is_refused(value):
-    unchecked = inspect.unwrap(ExemplarMemory.__init__)  # as users call it: annotations are not enforced
-    with pytest.raises(ValueError, match=rf"total must be a whole number of 1 or more, got {value!r}\."):
+    unchecked = inspect.unwrap(
+        ExemplarMemory.__init__
+    )  # as users call it: annotations are not enforced
+    with pytest.raises(
+        ValueError, match=rf"total must be a whole number of 1 or more, got {value!r}\."
+    ):
         unchecked(ExemplarMemory.__new__(ExemplarMemory), total=value)
 
 
@@ -27,7 +35,10 @@ def test_ids_from_a_tensor_are_plain_numbers():
     memory, reserve = filled([2], total=9), inspect.unwrap(ExemplarMemory.reserve)
     reserve(memory, torch.tensor([8, 1]))
     state = memory.state_dict()
-    assert state["reserved"] == [1, 8] and [type(class_id) for class_id in state["reserved"]] == [int, int]
+    assert state["reserved"] == [1, 8] and [type(class_id) for class_id in state["reserved"]] == [
+        int,
+        int,
+    ]
     assert state["classes"] == [2] and type(state["classes"]) is type(state["reserved"]) is list
     with pytest.raises(ValueError, match=r"classes \[2\] are in the memory already"):
         reserve(memory, torch.tensor([2]))
@@ -57,7 +68,11 @@ def test_a_loaded_memory_shares_nothing_with_the_state_and_holds_plain_int64():
     state["positions"] = [kept[:3] for kept in state["positions"]]
     memory = ExemplarMemory(total=9, rule="first")
     memory.load_state_dict(state)
-    assert [type(class_id) for class_id in (*memory.classes, *memory.state_dict()["reserved"])] == [int, int, int]
+    assert [type(class_id) for class_id in (*memory.classes, *memory.state_dict()["reserved"])] == [
+        int,
+        int,
+        int,
+    ]
     expected = [400, 401, 402, 200, 201, 202]
     for kept in state["positions"]:
         kept.zero_()
@@ -83,14 +98,20 @@ def test_closest_ranks_a_zero_vector_by_its_distance():
     """μ = (3/4, 0) is 1/4 from the images (1, 0) and 3/4 from the zero vector."""
     features = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     assert herding_order(features, 4, rule="closest").tolist() == [1, 2, 3, 0]
-    features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # μ = (0, 1/4): 3/4 from (0, 1), 1/4 from zero
+    features = torch.tensor(
+        [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    )  # μ = (0, 1/4): 3/4 from (0, 1), 1/4 from zero
     assert herding_order(features, 2, rule="closest").tolist() == [3, 2]
 
 
 def test_positions_that_are_no_whole_numbers_are_refused_and_nothing_is_kept():
     memory = ExemplarMemory(total=4)
-    unchecked = inspect.unwrap(ExemplarMemory.update)  # as users call it: annotations are not enforced
-    with pytest.raises(ValueError, match=r"^ExemplarMemory: positions must be whole numbers, got torch\.float32\.$"):
+    unchecked = inspect.unwrap(
+        ExemplarMemory.update
+    )  # as users call it: annotations are not enforced
+    with pytest.raises(
+        ValueError, match=r"^ExemplarMemory: positions must be whole numbers, got torch\.float32\.$"
+    ):
         unchecked(memory, 3, torch.ones(2, 5), torch.tensor([0.5, 1.0]))
     assert len(memory) == 0
     unchecked(memory, 3, torch.ones(2, 5), torch.tensor([7, 1], dtype=torch.int32))

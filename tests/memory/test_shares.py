@@ -21,9 +21,23 @@ def fill(memory, num_classes, images=50, at_once=1):
 
 
 def test_an_exact_share_gives_the_remainder_to_the_newest_classes():
-    assert fill(ExemplarMemory(total=10, rule="first", share="exact"), 4) == [[10], [5, 5], [3, 3, 4], [2, 2, 3, 3]]
-    assert fill(ExemplarMemory(total=11, rule="first", share="exact"), 6, at_once=2) == [[5, 6], [2, 3, 3, 3], [1, 2, 2, 2, 2, 2]]
-    assert fill(ExemplarMemory(total=10, rule="first"), 4) == [[10], [5, 5], [3, 3, 3], [2, 2, 2, 2]]
+    assert fill(ExemplarMemory(total=10, rule="first", share="exact"), 4) == [
+        [10],
+        [5, 5],
+        [3, 3, 4],
+        [2, 2, 3, 3],
+    ]
+    assert fill(ExemplarMemory(total=11, rule="first", share="exact"), 6, at_once=2) == [
+        [5, 6],
+        [2, 3, 3, 3],
+        [1, 2, 2, 2, 2, 2],
+    ]
+    assert fill(ExemplarMemory(total=10, rule="first"), 4) == [
+        [10],
+        [5, 5],
+        [3, 3, 3],
+        [2, 2, 2, 2],
+    ]
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 3))
@@ -32,7 +46,10 @@ def test_an_exact_share_fills_the_total_and_keeps_prefixes(total, num_classes, a
     memory = ExemplarMemory(total=total, rule="first", share="exact")
     for sizes in fill(memory, num_classes, images=total, at_once=at_once):
         assert sum(sizes) == total and max(sizes) - min(sizes) <= 1
-    assert all(memory.of(c).tolist() == [1000 * c + rank for rank in range(len(memory.of(c)))] for c in memory.classes)
+    assert all(
+        memory.of(c).tolist() == [1000 * c + rank for rank in range(len(memory.of(c)))]
+        for c in memory.classes
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +67,9 @@ def test_an_exact_share_fills_the_total_and_keeps_prefixes(total, num_classes, a
     ],
     ids=str,
 )
-def test_a_tenth_of_each_share_is_left_for_the_hold_out_at_least_one_unless_it_is_the_only_one(budget, num_classes, held, kept):
+def test_a_tenth_of_each_share_is_left_for_the_hold_out_at_least_one_unless_it_is_the_only_one(
+    budget, num_classes, held, kept
+):
     memory = ExemplarMemory(**budget, rule="first", hold_out=0.1)
     assert memory.held_out(num_classes) == held
     assert fill(memory, num_classes, images=300, at_once=num_classes) == [[kept] * num_classes]
@@ -61,7 +80,9 @@ def test_a_state_of_another_share_or_hold_out_is_refused():
     with pytest.raises(ValueError, match="share='exact', this memory 'floor'"):
         ExemplarMemory(total=10).load_state_dict(state)
     with pytest.raises(ValueError, match="hold_out=0.0, this memory 0.1"):
-        ExemplarMemory(total=10, hold_out=0.1).load_state_dict(ExemplarMemory(total=10).state_dict())
+        ExemplarMemory(total=10, hold_out=0.1).load_state_dict(
+            ExemplarMemory(total=10).state_dict()
+        )
 
 
 def test_bad_shares_are_named():
@@ -88,7 +109,9 @@ def test_more_classes_than_the_total_are_refused_before_the_first_one_comes(shar
     assert memory.per_class_limit == 1
 
 
-@pytest.mark.parametrize(("num_classes", "limit"), [(1, 10), (2, 5), (3, 4), (4, 3), (5, 2), (6, 2), (9, 2), (10, 1)])
+@pytest.mark.parametrize(
+    ("num_classes", "limit"), [(1, 10), (2, 5), (3, 4), (4, 3), (5, 2), (6, 2), (9, 2), (10, 1)]
+)
 def test_the_limit_of_a_class_is_the_largest_share(num_classes, limit):
     memory = ExemplarMemory(total=10, rule="first", share="exact")
     memory.reserve(range(num_classes))
@@ -98,5 +121,9 @@ def test_the_limit_of_a_class_is_the_largest_share(num_classes, limit):
 def test_the_hold_out_is_a_part_of_the_share_before_it_is_rounded():
     assert ExemplarMemory(total=27, hold_out=0.3).held_out(2) == 4  # of 13.5; of 13 it would be 3
     assert ExemplarMemory(total=20, hold_out=0.1).held_out(1) == 2
-    assert ExemplarMemory(total=3, hold_out=0.9, share="exact").held_out(2) == 0  # the older class has one image only
-    assert ExemplarMemory(total=20, hold_out=0.1).per_class_limit == 18  # of a class that is to come
+    assert (
+        ExemplarMemory(total=3, hold_out=0.9, share="exact").held_out(2) == 0
+    )  # the older class has one image only
+    assert (
+        ExemplarMemory(total=20, hold_out=0.1).per_class_limit == 18
+    )  # of a class that is to come

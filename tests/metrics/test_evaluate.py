@@ -9,7 +9,9 @@ from torch.utils.data import TensorDataset, get_worker_info
 
 from avalanche_hfc.metrics import StepCounts, evaluate
 
-STEPS = torch.tensor([1, -1, 0, 0, -1, 1])  # classes 0, 2, 3, 5 seen; class ids in no order of arrival
+STEPS = torch.tensor(
+    [1, -1, 0, 0, -1, 1]
+)  # classes 0, 2, 3, 5 seen; class ids in no order of arrival
 
 
 class Net(nn.Module):
@@ -41,11 +43,15 @@ class Given(nn.Module):
 
 def images_and_labels(n=57, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n, 4, generator=generator), torch.tensor([0, 2, 3, 5])[torch.randint(0, 4, (n,), generator=generator)]
+    return torch.randn(n, 4, generator=generator), torch.tensor([0, 2, 3, 5])[
+        torch.randint(0, 4, (n,), generator=generator)
+    ]
 
 
 def loop(logits, targets, steps):
-    """Per image, from the definition: confusion, total, Σ|Γ|, Σ|Γ|², softmax and argmax over seen columns."""
+    """Per image, from the definition: confusion, total, Σ|Γ|, Σ|Γ|², softmax and argmax over seen
+    columns.
+    """
     num_columns = len(steps)
     confusion = [[0] * num_columns for _ in range(num_columns)]
     total, sums, squares = [0] * num_columns, [0.0] * num_columns, [0.0] * num_columns
@@ -71,7 +77,12 @@ def check(counts, logits, targets, steps, rel=1e-12):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 30), st.integers(1, 31), st.integers(0, 10**6), st.lists(st.integers(-1, 3), min_size=1, max_size=7))
+@given(
+    st.integers(1, 30),
+    st.integers(1, 31),
+    st.integers(0, 10**6),
+    st.lists(st.integers(-1, 3), min_size=1, max_size=7),
+)
 def test_counts_are_those_of_a_loop_over_images(n, batch_size, seed, steps):
     steps = torch.tensor([*steps, 0])
     generator = torch.Generator().manual_seed(seed)
@@ -87,17 +98,29 @@ def test_the_nearest_mean_is_that_of_a_loop_over_images():
     images, targets = images_and_labels()
     net = Net().double().eval()
     one = {k: images[targets == k][:1].double() for k in (5, 0, 3)}  # class 2 has no mean
-    means = {k: scale * net.embed(image)[0].detach() for (k, image), scale in zip(one.items(), (30, 1, 0.01), strict=True)}
-    counts = evaluate(net, TensorDataset(images.double(), targets), STEPS, class_means=means, batch_size=10)
+    means = {
+        k: scale * net.embed(image)[0].detach()
+        for (k, image), scale in zip(one.items(), (30, 1, 0.01), strict=True)
+    }
+    counts = evaluate(
+        net, TensorDataset(images.double(), targets), STEPS, class_means=means, batch_size=10
+    )
     with torch.no_grad():
         embeddings = net.embed(images.double())
         check(counts, net.classify(embeddings), targets, STEPS)
     expected = [0] * 6
     for embedding, y in zip(embeddings, targets.tolist(), strict=True):
-        distance = {k: ((embedding / embedding.norm() - mean / mean.norm()) ** 2).sum().item() for k, mean in means.items()}
+        distance = {
+            k: ((embedding / embedding.norm() - mean / mean.norm()) ** 2).sum().item()
+            for k, mean in means.items()
+        }
         expected[y] += min(distance, key=distance.get) == y
     assert counts.correct_nme.tolist() == expected
-    assert counts.correct_nme.dtype == torch.int64 and min(expected[0], expected[3], expected[5]) > 0 and expected[2] == 0
+    assert (
+        counts.correct_nme.dtype == torch.int64
+        and min(expected[0], expected[3], expected[5]) > 0
+        and expected[2] == 0
+    )
 
 
 def test_no_class_need_be_right_by_the_nearest_mean():
@@ -105,23 +128,38 @@ def test_no_class_need_be_right_by_the_nearest_mean():
     net = Net(columns=3)
     net.body = nn.Identity()
     means = {0: torch.tensor([1.0, 0, 0]), 1: torch.tensor([0, 1.0, 0])}
-    for labels, right in ((targets, [1, 0, 0]), (1 - targets, [1, 1, 0]), (torch.tensor([1, 0, 1]), [0, 0, 0])):
-        assert evaluate(net, TensorDataset(images, labels), torch.tensor([0, 0, 0]), class_means=means).correct_nme.tolist() == right
+    for labels, right in (
+        (targets, [1, 0, 0]),
+        (1 - targets, [1, 1, 0]),
+        (torch.tensor([1, 0, 1]), [0, 0, 0]),
+    ):
+        assert (
+            evaluate(
+                net, TensorDataset(images, labels), torch.tensor([0, 0, 0]), class_means=means
+            ).correct_nme.tolist()
+            == right
+        )
 
 
 def test_the_nearest_mean_is_found_in_full_precision_under_autocast():
-    images = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.002, 0.0]])  # bfloat16 sees no difference between 1 and 1.002
+    images = torch.tensor(
+        [[1.0, 1.0, 0.0], [1.0, 1.002, 0.0]]
+    )  # bfloat16 sees no difference between 1 and 1.002
     net = Net()
     net.body = nn.Identity()
     with torch.autocast("cpu", torch.bfloat16):
         means = {0: images[0], 2: images[1]}
-        counts = evaluate(net, TensorDataset(images, torch.tensor([0, 2])), STEPS, class_means=means)
+        counts = evaluate(
+            net, TensorDataset(images, torch.tensor([0, 2])), STEPS, class_means=means
+        )
     assert counts.correct_nme.tolist() == [1, 0, 1, 0, 0, 0]
 
 
 def test_unseen_columns_do_not_compete_whatever_their_logits():
     targets = images_and_labels()[1]
-    logits = torch.randn(len(targets), 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    logits = torch.randn(
+        len(targets), 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
     plain = evaluate(Given(), TensorDataset(logits, targets), STEPS)
     for value in (1e9, float("inf"), float("nan"), -1000.0):
         loud = logits.clone()
@@ -144,7 +182,10 @@ def test_a_head_may_be_wider_than_the_classes_or_narrower_while_those_columns_ar
     check(wide, logits, targets, STEPS)
     longer = torch.cat([STEPS, torch.tensor([-1, -1])])
     narrow = evaluate(Given(), TensorDataset(logits[:, :6], targets), longer)
-    assert torch.equal(narrow.confusion[:6, :6], wide.confusion) and narrow.confusion.shape == (8, 8)
+    assert torch.equal(narrow.confusion[:6, :6], wide.confusion) and narrow.confusion.shape == (
+        8,
+        8,
+    )
     with pytest.raises(ValueError, match="gives 5 columns, but class 5 has been seen"):
         evaluate(Given(), TensorDataset(logits[:, :5], targets), STEPS)
 
@@ -153,15 +194,21 @@ def test_saturated_images_keep_their_gradient():
     logits = torch.tensor([[40.0, 0.0], [0.0, 20.0]])
     counts = evaluate(Given(), TensorDataset(logits, torch.tensor([0, 1])), torch.tensor([0, 0]))
     assert counts.gradient_sum.tolist() == pytest.approx([math.exp(-40), math.exp(-20)], rel=1e-5)
-    assert counts.gradient_square_sum.tolist() == pytest.approx([math.exp(-80), math.exp(-40)], rel=1e-5)
+    assert counts.gradient_square_sum.tolist() == pytest.approx(
+        [math.exp(-80), math.exp(-40)], rel=1e-5
+    )
 
 
 def test_triples_and_pairs_count_alike():
     images, targets = images_and_labels()
     net = Net()
     pairs = evaluate(net, TensorDataset(images, targets), STEPS, batch_size=7)
-    triples = evaluate(net, TensorDataset(images, targets, torch.zeros_like(targets)), STEPS, batch_size=7)
-    assert torch.equal(pairs.confusion, triples.confusion) and torch.equal(pairs.gradient_sum, triples.gradient_sum)
+    triples = evaluate(
+        net, TensorDataset(images, targets, torch.zeros_like(targets)), STEPS, batch_size=7
+    )
+    assert torch.equal(pairs.confusion, triples.confusion) and torch.equal(
+        pairs.gradient_sum, triples.gradient_sum
+    )
 
 
 def test_the_data_set_s_own_collate_function_is_used():
@@ -173,7 +220,9 @@ def test_the_data_set_s_own_collate_function_is_used():
             return torch.stack(images) * 0, torch.stack(labels)
 
     plain = evaluate(Net(), TensorDataset(images * 0, targets), STEPS)
-    assert torch.equal(evaluate(Net(), Flagged(images, targets), STEPS).gradient_sum, plain.gradient_sum)
+    assert torch.equal(
+        evaluate(Net(), Flagged(images, targets), STEPS).gradient_sum, plain.gradient_sum
+    )
 
 
 def test_a_batch_has_128_images_unless_told():
@@ -192,11 +241,15 @@ def test_a_batch_has_128_images_unless_told():
 
 def test_images_are_read_by_the_workers_asked_for_and_by_none_unless_told():
     class Workers(TensorDataset):
-        """The image says who read it: class 0 for this process, class 2 for one worker, class 3 for two."""
+        """The image says who read it: class 0 for this process, class 2 for one worker, class 3 for
+        two.
+        """
 
         def __getitem__(self, index):
             worker = get_worker_info()
-            return torch.eye(6)[0 if worker is None else 1 + worker.num_workers], super().__getitem__(index)[0]
+            return torch.eye(6)[
+                0 if worker is None else 1 + worker.num_workers
+            ], super().__getitem__(index)[0]
 
     data = Workers(torch.zeros(2, dtype=torch.int64))
     assert evaluate(Given(), data, STEPS).confusion[0].tolist() == [2, 0, 0, 0, 0, 0]
@@ -220,15 +273,26 @@ def test_modes_random_state_and_statistics_are_left_alone_also_after_an_error():
             raise OSError("unreadable")
 
     before = [module.training for module in net.modules()]
-    state, tensors = torch.get_rng_state(), {name: value.clone() for name, value in net.state_dict().items()}
+    state, tensors = (
+        torch.get_rng_state(),
+        {name: value.clone() for name, value in net.state_dict().items()},
+    )
     evaluate(net, Random(images, targets), STEPS)
     with pytest.raises(OSError, match="unreadable"):
         evaluate(net, Breaking(images, targets), STEPS)
-    assert [module.training for module in net.modules()] == before and before.count(True) == len(before) - 1
+    assert [module.training for module in net.modules()] == before and before.count(True) == len(
+        before
+    ) - 1
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, tensors[name]) for name, value in net.state_dict().items())
     with torch.no_grad():
-        check(evaluate(net, TensorDataset(images, targets), STEPS), net.eval()(images).double(), targets, STEPS, rel=1e-5)
+        check(
+            evaluate(net, TensorDataset(images, targets), STEPS),
+            net.eval()(images).double(),
+            targets,
+            STEPS,
+            rel=1e-5,
+        )
 
 
 def test_nothing_records_a_graph():
@@ -237,21 +301,28 @@ def test_nothing_records_a_graph():
             assert not torch.is_grad_enabled()
             return images
 
-    counts = evaluate(Watch(), TensorDataset(torch.zeros(1, 2), torch.tensor([1])), torch.tensor([0, 0]))
+    counts = evaluate(
+        Watch(), TensorDataset(torch.zeros(1, 2), torch.tensor([1])), torch.tensor([0, 0])
+    )
     assert not counts.gradient_sum.requires_grad and counts.gradient_sum.tolist() == [0, 0.5]
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 4, 1], [0, 6], [0, -1], [7, -2]])
 def test_labels_of_classes_not_seen_are_named(labels):
     unseen = sorted(set(labels) - {0, 2, 3, 5})
-    with pytest.raises(ValueError, match=r"classes not seen yet: " + str(unseen).replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(
+        ValueError,
+        match=r"classes not seen yet: " + str(unseen).replace("[", r"\[").replace("]", r"\]"),
+    ):
         evaluate(Given(), TensorDataset(torch.zeros(len(labels), 6), torch.tensor(labels)), STEPS)
 
 
 def test_what_cannot_be_evaluated_is_refused_before_the_pass():
     data = TensorDataset(*images_and_labels())
     with pytest.raises(ValueError, match="the data set is empty"):
-        evaluate(Given(), TensorDataset(torch.zeros(0, 6), torch.zeros(0, dtype=torch.int64)), STEPS)
+        evaluate(
+            Given(), TensorDataset(torch.zeros(0, 6), torch.zeros(0, dtype=torch.int64)), STEPS
+        )
     with pytest.raises(ValueError, match="all 3 entries of steps are below 0"):
         evaluate(Given(), data, torch.full((3,), -1))
     with pytest.raises(ValueError, match="Given lacks embed and classify"):
@@ -261,13 +332,17 @@ def test_what_cannot_be_evaluated_is_refused_before_the_pass():
     with pytest.raises(ValueError, match="Net lacks embed[.]"):
         evaluate(net, data, STEPS, class_means={0: torch.ones(3)})
     with pytest.raises(ValueError, match=r"given 3, not seen \[1, 8\]"):
-        evaluate(Net(), data, STEPS, class_means={class_id: torch.ones(3) for class_id in (0, 8, 1)})
+        evaluate(
+            Net(), data, STEPS, class_means={class_id: torch.ones(3) for class_id in (0, 8, 1)}
+        )
     with pytest.raises(ValueError, match=r"given 0, not seen \[\]"):
         evaluate(Net(), data, STEPS, class_means={})
 
 
 def test_counts_cannot_be_changed_by_assignment():
-    counts = evaluate(Given(), TensorDataset(torch.zeros(1, 2), torch.tensor([1])), torch.tensor([0, 0]))
+    counts = evaluate(
+        Given(), TensorDataset(torch.zeros(1, 2), torch.tensor([1])), torch.tensor([0, 0])
+    )
     assert isinstance(counts, StepCounts)
     with pytest.raises(AttributeError):
         counts.total = counts.total

@@ -11,7 +11,12 @@ from avalanche_hfc.metrics import loss_terms_metrics
 def batch(total, **terms):
     """A strategy at the end of a batch."""
     tensors = {name: torch.tensor(value) for name, value in terms.items()}
-    return SimpleNamespace(loss_terms=tensors, loss=torch.tensor(total), phase="tune", clock=SimpleNamespace(train_iterations=7))
+    return SimpleNamespace(
+        loss_terms=tensors,
+        loss=torch.tensor(total),
+        phase="tune",
+        clock=SimpleNamespace(train_iterations=7),
+    )
 
 
 def told(values):
@@ -21,7 +26,9 @@ def told(values):
 def test_a_term_is_averaged_over_the_batches_of_the_epoch_that_had_it():
     (metric,) = loss_terms_metrics()
     assert str(metric) == "Loss_Terms" and metric.result() == {}
-    for epoch, batches in enumerate(([batch(3.0, a=1.0, b=2.0), batch(5.0, a=4.0)], [batch(1.5, a=1.5)])):
+    for epoch, batches in enumerate(
+        ([batch(3.0, a=1.0, b=2.0), batch(5.0, a=4.0)], [batch(1.5, a=1.5)])
+    ):
         metric.before_training_epoch(None)
         for one in batches:
             metric.after_training_iteration(one)
@@ -40,7 +47,9 @@ def test_the_total_of_a_later_phase_is_the_sum_of_its_terms():
         metric.after_phase_iteration(one)
     expected = {"total": 2.0, "a": 1.5, "b": 0.5}
     assert metric.result() == pytest.approx(expected)
-    assert told(metric.after_phase_epoch(one)) == {f"Loss_Term_{name}/tune_phase": (value, 7) for name, value in expected.items()}
+    assert told(metric.after_phase_epoch(one)) == {
+        f"Loss_Term_{name}/tune_phase": (value, 7) for name, value in expected.items()
+    }
 
 
 def test_a_strategy_without_terms_has_its_total_and_sums_keep_many_small_numbers():

@@ -18,7 +18,9 @@ DATA = TensorDataset(IMAGES, TARGETS)
 MEANS = {3: torch.tensor([0.0, 0, 1, 1]), 0: torch.tensor([1.0, 0, 0, 0])}
 CUDA = torch.device("cuda:0")
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:'pin_memory' argument is set as true but no accelerator is found"
+)
 
 
 class Linear(nn.Module):
@@ -57,11 +59,23 @@ def test_counts_of_a_model_on_cuda_are_those_of_the_host(given, class_means, cud
     with PretendedCuda():
         model = Linear(CUDA)
         for steps in (STEPS, STEPS.to(CUDA)):
-            counts = evaluate(model, DATA, steps, class_means=class_means, batch_size=3, device=given)
-            for name in ("confusion", "total", "gradient_sum", "gradient_square_sum", *(["correct_nme"] if class_means else [])):
+            counts = evaluate(
+                model, DATA, steps, class_means=class_means, batch_size=3, device=given
+            )
+            for name in (
+                "confusion",
+                "total",
+                "gradient_sum",
+                "gradient_square_sum",
+                *(["correct_nme"] if class_means else []),
+            ):
                 assert getattr(counts, name).device.type == "cpu"
                 assert getattr(counts, name).tolist() == getattr(expected, name).tolist()
-            assert forgetting_heterogeneity(counts, steps) == forgetting_heterogeneity(expected, STEPS) > 0
+            assert (
+                forgetting_heterogeneity(counts, steps)
+                == forgetting_heterogeneity(expected, STEPS)
+                > 0
+            )
             assert forgetting([expected, counts], steps) == 0
     assert model.met == {CUDA} and 0 < expected.correct.sum() < 7
 
@@ -130,7 +144,10 @@ def test_the_plugin_metrics_count_on_cuda_and_keep_their_counts_on_the_host():
         name = "Last"
 
         def number(self, counts, steps):
-            assert {t.device.type for t in (counts[-1].confusion, counts[-1].total, counts[-1].gradient_sum)} == {"cpu"}
+            assert {
+                t.device.type
+                for t in (counts[-1].confusion, counts[-1].total, counts[-1].gradient_sum)
+            } == {"cpu"}
             return accuracy(counts[-1])
 
     metric = Last()

@@ -36,18 +36,27 @@ class Labelled(TensorDataset):
 
 def data(n_per_class, seed):
     generator = torch.Generator().manual_seed(seed)
-    targets = torch.arange(6).repeat_interleave(torch.tensor([n_per_class + c for c in range(6)]))  # unequal classes
-    return Labelled(torch.eye(6)[targets] + 0.7 * torch.randn(len(targets), 6, generator=generator), targets)
+    targets = torch.arange(6).repeat_interleave(
+        torch.tensor([n_per_class + c for c in range(6)])
+    )  # unequal classes
+    return Labelled(
+        torch.eye(6)[targets] + 0.7 * torch.randn(len(targets), 6, generator=generator), targets
+    )
 
 
 def bench():
     """Three steps of two classes, original class ids: [3, 5], [0, 1], [4, 2]; batches (x, y, t)."""
-    return nc_benchmark(data(8, 0), data(5, 1), n_experiences=3, task_labels=False, fixed_class_order=ORDER)
+    return nc_benchmark(
+        data(8, 0), data(5, 1), n_experiences=3, task_labels=False, fixed_class_order=ORDER
+    )
 
 
 def bench_of_pairs():
     """The same steps; batches (x, y)."""
-    streams = {"train": as_classification_dataset(data(8, 0)), "test": as_classification_dataset(data(5, 1))}
+    streams = {
+        "train": as_classification_dataset(data(8, 0)),
+        "test": as_classification_dataset(data(5, 1)),
+    }
     return class_incremental_benchmark(streams, num_experiences=3, class_order=ORDER)
 
 
@@ -82,13 +91,19 @@ def steps_after(num_steps):
 
 def counted(strategy, test_stream, num_steps):
     """What `evaluate` counts on the seen part of the test stream."""
-    return evaluate(strategy.model, ConcatDataset([e.dataset for e in itertools.islice(test_stream, num_steps)]), steps_after(num_steps))
+    return evaluate(
+        strategy.model,
+        ConcatDataset([e.dataset for e in itertools.islice(test_stream, num_steps)]),
+        steps_after(num_steps),
+    )
 
 
 def expected(all_counts, num_steps):
     return {
         AVERAGE: pytest.approx(average_incremental_accuracy(all_counts), rel=1e-12),
-        FH: pytest.approx(mean_forgetting_heterogeneity(all_counts, steps_after(num_steps)), rel=1e-6),
+        FH: pytest.approx(
+            mean_forgetting_heterogeneity(all_counts, steps_after(num_steps)), rel=1e-6
+        ),
     }
 
 
@@ -119,8 +134,14 @@ def whole_then_a_part(strategy, stream, num_steps):
     return strategy.eval(stream[:1])
 
 
-@pytest.mark.parametrize("way", [whole, seen_part, several_times, one_at_a_time, whole_then_a_part], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("head", [lambda: None, lambda: nn.Linear(6, 6)], ids=["masked head", "full head"])
+@pytest.mark.parametrize(
+    "way",
+    [whole, seen_part, several_times, one_at_a_time, whole_then_a_part],
+    ids=lambda way: way.__name__,
+)
+@pytest.mark.parametrize(
+    "head", [lambda: None, lambda: nn.Linear(6, 6)], ids=["masked head", "full head"]
+)
 def test_the_metrics_are_those_of_evaluate_however_the_stream_is_evaluated(way, head):
     benchmark, strategy, all_counts = bench(), naive(head()), []
     for step, experience in enumerate(benchmark.train_stream):
@@ -144,7 +165,9 @@ def test_the_last_evaluation_of_a_step_counts():
 
 @pytest.mark.parametrize("eval_every", [0, 1])
 def test_evaluations_inside_training_count_and_the_one_before_it_does_not(eval_every):
-    """Steps are evaluated by `eval_every` alone. The evaluation before step 2 sees a head already moved by the user: it must not count."""
+    """Steps are evaluated by `eval_every` alone. The evaluation before step 2 sees a head already
+    moved by the user: it must not count.
+    """
     benchmark, strategy, all_counts = bench(), naive(eval_every=eval_every), []
     for step, experience in enumerate(benchmark.train_stream):
         results = strategy.train(experience, eval_streams=[benchmark.test_stream])
@@ -158,7 +181,9 @@ def test_an_evaluation_before_any_training_gives_no_value():
     benchmark, strategy = bench(), naive()
     assert not {AVERAGE, FH} & strategy.eval(benchmark.test_stream).keys()
     strategy.train(benchmark.train_stream[0])
-    assert not {AVERAGE, FH} & strategy.eval(benchmark.test_stream[1:]).keys()  # no image of a seen class
+    assert (
+        not {AVERAGE, FH} & strategy.eval(benchmark.test_stream[1:]).keys()
+    )  # no image of a seen class
     results = strategy.eval(benchmark.test_stream)
     assert ours(results) == expected([counted(strategy, benchmark.test_stream, 1)], 1)
 
@@ -228,7 +253,9 @@ def test_a_reset_during_an_evaluation_drops_all_of_it():
 
 def test_a_class_of_one_image_is_replaced_by_a_later_evaluation():
     single = Labelled(torch.eye(6), torch.arange(6))
-    benchmark = nc_benchmark(data(8, 0), single, n_experiences=3, task_labels=False, fixed_class_order=ORDER)
+    benchmark = nc_benchmark(
+        data(8, 0), single, n_experiences=3, task_labels=False, fixed_class_order=ORDER
+    )
     strategy = naive()
     strategy.train(benchmark.train_stream[0])
     right = strategy.eval(benchmark.test_stream)

@@ -20,7 +20,9 @@ from avalanche_hfc.metrics import (
 
 
 def counts_of(correct, total, gradients=None, correct_nme=None):
-    """Counts with the given right answers; wrong ones go to the next class. `gradients[c]` lists |Γ| of class c's images."""
+    """Counts with the given right answers; wrong ones go to the next class. `gradients[c]` lists
+    |Γ| of class c's images.
+    """
     num_columns = len(total)
     confusion = torch.diag(torch.tensor(correct))
     for c in range(num_columns):
@@ -31,7 +33,9 @@ def counts_of(correct, total, gradients=None, correct_nme=None):
         correct_nme=None if correct_nme is None else torch.tensor(correct_nme),
         total=torch.tensor(total),
         gradient_sum=torch.tensor([math.fsum(own) for own in gradients], dtype=torch.float64),
-        gradient_square_sum=torch.tensor([math.fsum(x * x for x in own) for own in gradients], dtype=torch.float64),
+        gradient_square_sum=torch.tensor(
+            [math.fsum(x * x for x in own) for own in gradients], dtype=torch.float64
+        ),
     )
 
 
@@ -48,23 +52,32 @@ def test_accuracy_weighs_images_not_classes():
 
 
 def test_class_accuracies_have_nan_where_no_image_was():
-    assert class_accuracies(SECOND).tolist() == pytest.approx([0.4, 1.0, 0.75, math.nan], nan_ok=True)
+    assert class_accuracies(SECOND).tolist() == pytest.approx(
+        [0.4, 1.0, 0.75, math.nan], nan_ok=True
+    )
 
 
 def test_average_incremental_accuracy_is_the_mean_of_the_steps_with_the_first():
-    assert average_incremental_accuracy([FIRST, SECOND, THIRD]) == pytest.approx((10 / 12 + 9 / 16 + 12 / 21) / 3, rel=1e-15)
+    assert average_incremental_accuracy([FIRST, SECOND, THIRD]) == pytest.approx(
+        (10 / 12 + 9 / 16 + 12 / 21) / 3, rel=1e-15
+    )
     assert last_accuracy([FIRST, SECOND, THIRD]) == pytest.approx(12 / 21, rel=1e-15)
     assert average_incremental_accuracy([SECOND]) == last_accuracy([SECOND]) == accuracy(SECOND)
 
 
 def test_forgetting_is_the_best_earlier_less_the_last_over_classes_of_earlier_steps():
-    # class 0: .9, .4, then .2; class 1: .5, 1, then .5; class 2: .75, then 1 (a gain); class 3 has no image; class 4 is new
-    assert forgetting([FIRST, SECOND, THIRD], STEPS) == pytest.approx((0.7 + 0.5 - 0.25) / 3, rel=1e-12)
+    # class 0: .9, .4, then .2; class 1: .5, 1, then .5; class 2: .75, then 1 (a gain); class 3 has
+    # no image; class 4 is new
+    assert forgetting([FIRST, SECOND, THIRD], STEPS) == pytest.approx(
+        (0.7 + 0.5 - 0.25) / 3, rel=1e-12
+    )
     assert forgetting([FIRST, SECOND], STEPS[:4]) == pytest.approx((0.5 - 0.5) / 2, abs=1e-15)
 
 
 def test_a_class_of_the_current_step_is_not_forgotten_however_often_it_was_evaluated():
-    assert forgetting([FIRST, counts_of([0, 0], [10, 2])], torch.tensor([0, 1])) == pytest.approx(0.9)
+    assert forgetting([FIRST, counts_of([0, 0], [10, 2])], torch.tensor([0, 1])) == pytest.approx(
+        0.9
+    )
 
 
 def test_nothing_can_be_forgotten_in_the_first_step():
@@ -73,7 +86,9 @@ def test_nothing_can_be_forgotten_in_the_first_step():
 
 
 def test_a_class_never_evaluated_before_is_not_counted_as_forgotten():
-    assert forgetting([counts_of([9, 0], [10, 0]), counts_of([4, 1, 1], [10, 2, 1])], torch.tensor([0, 0, 1])) == pytest.approx(0.5)
+    assert forgetting(
+        [counts_of([9, 0], [10, 0]), counts_of([4, 1, 1], [10, 2, 1])], torch.tensor([0, 0, 1])
+    ) == pytest.approx(0.5)
 
 
 def test_golden_fh_of_one_step():
@@ -113,27 +128,39 @@ def test_fh_is_the_pooled_variance_within_steps(drawn):
     for x, step in images:
         own_step = [other for other, its_step in images if its_step == step]
         expected += (x - math.fsum(own_step) / len(own_step)) ** 2
-    value = forgetting_heterogeneity(counts_of([0] * len(total), total, gradients), torch.tensor(steps))
+    value = forgetting_heterogeneity(
+        counts_of([0] * len(total), total, gradients), torch.tensor(steps)
+    )
     assert value == pytest.approx(expected / len(images), rel=1e-9, abs=1e-15)
     assert 0 <= value <= 0.25 + 1e-12
 
 
 def test_fh_of_equal_gradients_is_0_and_never_below():
     for n in range(1, 40):  # Σx² - (Σx)²/n rounds below 0 for many of these
-        assert 0 <= forgetting_heterogeneity(counts_of([0], [n], [[0.1] * n]), torch.tensor([0])) < 1e-15
+        assert (
+            0
+            <= forgetting_heterogeneity(counts_of([0], [n], [[0.1] * n]), torch.tensor([0]))
+            < 1e-15
+        )
     assert any(math.fsum([0.1 * 0.1] * n) - math.fsum([0.1] * n) ** 2 / n < 0 for n in range(1, 40))
 
 
 def test_a_step_below_0_in_rounding_takes_nothing_from_the_others():
-    odd = next(n for n in range(1, 40) if math.fsum([0.1 * 0.1] * n) - math.fsum([0.1] * n) ** 2 / n < 0)
-    value = forgetting_heterogeneity(counts_of([0, 0], [odd, 2], [[0.1] * odd, [0.5, 0.5 + 2**-26]]), torch.tensor([0, 1]))
+    odd = next(
+        n for n in range(1, 40) if math.fsum([0.1 * 0.1] * n) - math.fsum([0.1] * n) ** 2 / n < 0
+    )
+    value = forgetting_heterogeneity(
+        counts_of([0, 0], [odd, 2], [[0.1] * odd, [0.5, 0.5 + 2**-26]]), torch.tensor([0, 1])
+    )
     assert value >= 0
 
 
 def test_fh_does_not_see_differences_between_steps():
     gradients = [[0.0, 0.0], [1.0, 1.0, 1.0]]
     assert forgetting_heterogeneity(counts_of([0, 0], [2, 3], gradients), torch.tensor([0, 1])) == 0
-    assert forgetting_heterogeneity(counts_of([0, 0], [2, 3], gradients), torch.tensor([4, 4])) == pytest.approx(0.24)
+    assert forgetting_heterogeneity(
+        counts_of([0, 0], [2, 3], gradients), torch.tensor([4, 4])
+    ) == pytest.approx(0.24)
 
 
 def test_the_table_s_fh_is_the_mean_of_the_steps():
@@ -166,12 +193,22 @@ def test_steps_that_do_not_fit_the_counts_are_named():
     with pytest.raises(ValueError, match=r"Classes \[1\] have images in the counts but no step"):
         forgetting_heterogeneity(FIRST, torch.tensor([0, -1]))
     with pytest.raises(ValueError, match=r"Classes \[0, 2\] have images in the counts but no step"):
-        forgetting_heterogeneity(counts_of([1, 1, 0], [1, 1, 1]), torch.tensor([-1, 0, -1]))  # one image is enough
+        forgetting_heterogeneity(
+            counts_of([1, 1, 0], [1, 1, 1]), torch.tensor([-1, 0, -1])
+        )  # one image is enough
 
 
 def test_forgetting_by_nearest_means_counts_their_right_answers():
     def counts(head, nearest):
-        return StepCounts(torch.diag(torch.tensor(head)), torch.tensor(nearest), torch.tensor([10, 10]), torch.zeros(2), torch.zeros(2))
+        return StepCounts(
+            torch.diag(torch.tensor(head)),
+            torch.tensor(nearest),
+            torch.tensor([10, 10]),
+            torch.zeros(2),
+            torch.zeros(2),
+        )
 
     met, steps = [counts([9, 0], [4, 0]), counts([2, 7], [3, 5])], torch.tensor([0, 1])
-    assert forgetting(met, steps) == pytest.approx(0.7) and forgetting(met, steps, nme=True) == pytest.approx(0.1)
+    assert forgetting(met, steps) == pytest.approx(0.7) and forgetting(
+        met, steps, nme=True
+    ) == pytest.approx(0.1)

@@ -14,7 +14,9 @@ def small(**changes):
 
 
 def assert_map(stage, tokens, grid):
-    """Each place of a map is its patch token, brought to mean 0 and variance 1 over the channels; `tokens` are those of the patches."""
+    """Each place of a map is its patch token, brought to mean 0 and variance 1 over the channels;
+    `tokens` are those of the patches.
+    """
     rows, columns = grid
     assert stage.shape == (*tokens.shape[::2], rows, columns) and tokens.shape[1] == rows * columns
     for row in range(rows):
@@ -27,4 +29,6 @@ def assert_map(stage, tokens, grid):
 
 
 def images(batch=3, channels=3, size=8, dtype=torch.float32):
-    return torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(1)).to(
+        dtype
+    )

@@ -43,7 +43,9 @@ def built(name):
 def benchmark(order=ORDER):
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(6).repeat(4)
-    dataset = TensorDataset(torch.randn(24, 3, 8, 8, generator=generator) + labels[:, None, None, None], labels)
+    dataset = TensorDataset(
+        torch.randn(24, 3, 8, 8, generator=generator) + labels[:, None, None, None], labels
+    )
     dataset.targets = labels.tolist()
     data = as_classification_dataset(dataset)
     return nc_benchmark(data, data, n_experiences=3, task_labels=False, fixed_class_order=order)
@@ -58,30 +60,42 @@ def test_avalanche_trains_what_is_not_frozen_in_every_step_and_its_evaluation_ch
     def run(evaluate):
         model = built(name)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        strategy = Naive(model=model, optimizer=optimizer, train_mb_size=8, evaluator=EvaluationPlugin())
+        strategy = Naive(
+            model=model, optimizer=optimizer, train_mb_size=8, evaluator=EvaluationPlugin()
+        )
         stream = benchmark()
         for step, experience in enumerate(stream.train_stream[:2]):
             old = {key: p.detach().clone() for key, p in model.named_parameters()}
             torch.manual_seed(step)
             strategy.train(experience)
             assert all(id(p) in held(optimizer) for p in model.parameters())
-            now = {key: p for key, p in model.named_parameters() if key in old and p.shape == old[key].shape and p.numel()}
+            now = {
+                key: p
+                for key, p in model.named_parameters()
+                if key in old and p.shape == old[key].shape and p.numel()
+            }
             still = {key for key, p in now.items() if torch.equal(p, old[key])}
-            assert still <= {key for key, p in now.items() if not p.requires_grad or "divergence" in key}
+            assert still <= {
+                key for key, p in now.items() if not p.requires_grad or "divergence" in key
+            }
             assert model.head.seen.nonzero().flatten().tolist() == [[1, 4], [0, 1, 4, 5]][step]
             if evaluate:
                 strategy.eval(stream.test_stream)  # classes of the last step are never trained
         return model
 
     with_evaluation, without = run(True), run(False)
-    for (key, a), (_, b) in zip(with_evaluation.state_dict().items(), without.state_dict().items(), strict=True):
+    for (key, a), (_, b) in zip(
+        with_evaluation.state_dict().items(), without.state_dict().items(), strict=True
+    ):
         assert torch.equal(a, b), key
 
 
 def adapted(name, steps=((4, 1), (5, 0)), dtype=torch.float32):
     model = built(name).to(dtype)
     for class_ids in steps:
-        avalanche_model_adaptation(model, type("Experience", (), {"classes_in_this_experience": list(class_ids)})())
+        avalanche_model_adaptation(
+            model, type("Experience", (), {"classes_in_this_experience": list(class_ids)})()
+        )
     return model.eval()
 
 
@@ -91,8 +105,14 @@ def test_forward_is_classify_of_embed_and_features_hold_the_same_embedding(name,
     model, x = adapted(name, dtype=dtype), images(dtype=dtype)
     features = model.features(x)
     assert features.embedding.shape == (3, model.embed_dim) and features.embedding.dtype == dtype
-    assert torch.equal(features.embedding, model.embed(x)) and torch.equal(model.get_features(x), model.embed(x))
-    assert torch.equal(model(x), model.classify(model.embed(x))) and model(x).dtype == dtype and model(x).shape == (3, 6)
+    assert torch.equal(features.embedding, model.embed(x)) and torch.equal(
+        model.get_features(x), model.embed(x)
+    )
+    assert (
+        torch.equal(model(x), model.classify(model.embed(x)))
+        and model(x).dtype == dtype
+        and model(x).shape == (3, 6)
+    )
     assert (model(x)[:, [2, 3]] == -1000).all() and (model(x)[:, [0, 1, 4, 5]] > -900).all()
     assert len(features.stages) == 4 and (features.tokens is None) == name.startswith("resnet")
 
@@ -114,5 +134,7 @@ def test_a_copy_and_a_model_of_its_state_give_the_same_bits_and_do_not_grow_alon
 def test_class_ids_permuted_with_their_rows_permute_the_logits(name):
     """With ids that keep their order in each step the same rows are drawn, under other columns."""
     first, second = adapted(name, ((1, 4), (0, 5))), adapted(name, ((2, 3), (1, 7)))
-    torch.testing.assert_close(second(images())[:, [2, 3, 1, 7]], first(images())[:, [1, 4, 0, 5]], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        second(images())[:, [2, 3, 1, 7]], first(images())[:, [1, 4, 0, 5]], rtol=1e-6, atol=1e-6
+    )
     assert (second(images())[:, [0, 4, 5, 6]] == -1000).all()

@@ -55,7 +55,11 @@ def test_another_step_starts_a_new_pair_in_the_same_parameters_and_only_in_train
     assert (layer.alpha.item(), layer.beta.item(), layer.class_ids.tolist()) == (0.5, -0.5, [1, 3])
     layer.train().adaptation(SimpleNamespace(classes_in_this_experience=[2]))
     assert (layer.alpha.item(), layer.beta.item(), layer.class_ids.tolist()) == (1, 0, [2])
-    assert layer.alpha is parameters[0] and layer.beta is parameters[1] and not layer.alpha.requires_grad
+    assert (
+        layer.alpha is parameters[0]
+        and layer.beta is parameters[1]
+        and not layer.alpha.requires_grad
+    )
 
 
 def test_state_dict_and_copy_carry_the_pair_and_its_columns():
@@ -63,6 +67,8 @@ def test_state_dict_and_copy_carry_the_pair_and_its_columns():
     target = BiasLayer().double()
     target.load_state_dict(source.state_dict())
     twin = copy.deepcopy(source)
-    assert torch.equal(target(logits()), source(logits())) and torch.equal(twin(logits()), source(logits()))
+    assert torch.equal(target(logits()), source(logits())) and torch.equal(
+        twin(logits()), source(logits())
+    )
     target.adaptation(SimpleNamespace(classes_in_this_experience=[1, 3]))
     assert target.alpha == 0.5

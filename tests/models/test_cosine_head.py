@@ -32,7 +32,9 @@ def test_two_proxies_with_cosines_0_9_and_0_5_give_the_known_answer():
     head.grow([0])
     angles = torch.tensor([math.acos(0.9), -math.acos(0.5)], dtype=torch.float64)
     head.imprint({0: 4 * torch.stack([angles.cos(), angles.sin()], dim=1)})
-    assert head(torch.tensor([[7.0, 0.0]], dtype=torch.float64)).item() == pytest.approx(-0.44802, abs=5e-6)
+    assert head(torch.tensor([[7.0, 0.0]], dtype=torch.float64)).item() == pytest.approx(
+        -0.44802, abs=5e-6
+    )
 
 
 @pytest.mark.parametrize("sharpness, scale", [(1, 1.0), (9, 1.0), (1.5, 2.5)])
@@ -48,7 +50,9 @@ def test_logits_are_the_lsc_sums_written_as_loops(sharpness, scale):
                 continue
             closeness = []
             for proxy in proxies[column]:
-                cosine = float(x[sample] @ proxy) / math.sqrt(float(x[sample] @ x[sample]) * float(proxy @ proxy))
+                cosine = float(x[sample] @ proxy) / math.sqrt(
+                    float(x[sample] @ x[sample]) * float(proxy @ proxy)
+                )
                 closeness.append(sharpness * (2 * cosine - 2))
             total = sum(math.exp(s) for s in closeness)
             expected = scale * sum(math.exp(s) / total * s for s in closeness)
@@ -61,18 +65,28 @@ def test_old_proxies_keep_their_bits_and_dtype_through_growth(dtype):
     before, own = proxies_of(head), head(inputs(dtype))
     head.grow([5, 9])
     after = proxies_of(head)
-    assert all(torch.equal(after[class_id], before[class_id]) for class_id in (3, 7)) and list(after) == [3, 7, 5, 9]
-    assert torch.equal(head(inputs(dtype))[:, [3, 7]], own[:, [3, 7]]) and head(inputs(dtype)).dtype == dtype
+    assert all(torch.equal(after[class_id], before[class_id]) for class_id in (3, 7)) and list(
+        after
+    ) == [3, 7, 5, 9]
+    assert (
+        torch.equal(head(inputs(dtype))[:, [3, 7]], own[:, [3, 7]])
+        and head(inputs(dtype)).dtype == dtype
+    )
     kept = (head.old_proxies, head.new_proxies)
     head.grow([9, 3])
-    assert head.old_proxies is kept[0] and head.new_proxies is kept[1], "classes that come back change nothing"
+    assert head.old_proxies is kept[0] and head.new_proxies is kept[1], (
+        "classes that come back change nothing"
+    )
 
 
 def test_new_proxies_are_kaiming_normal():
     torch.manual_seed(0)
     head = CosineHead(100, num_proxies=10)
     head.grow(range(40))
-    assert head.new_proxies.std().item() == pytest.approx(0.1, rel=0.02) and abs(head.new_proxies.mean().item()) < 0.002
+    assert (
+        head.new_proxies.std().item() == pytest.approx(0.1, rel=0.02)
+        and abs(head.new_proxies.mean().item()) < 0.002
+    )
     assert (head.new_proxies.abs() > 0.2).double().mean().item() == pytest.approx(0.0455, abs=0.004)
 
 
@@ -101,7 +115,9 @@ def test_unseen_columns_are_minus_1000_after_scaling_and_seen_names_the_others()
     head = grown()
     head.scale.data.fill_(3.0)
     assert head.seen.nonzero().flatten().tolist() == [0, 3, 5, 7]
-    assert (head(inputs())[:, ~head.seen] == -1000).all() and (head(inputs())[:, head.seen] > -12.1).all()
+    assert (head(inputs())[:, ~head.seen] == -1000).all() and (
+        head(inputs())[:, head.seen] > -12.1
+    ).all()
 
 
 def test_evaluation_pads_and_growth_waits_for_training():
@@ -139,11 +155,15 @@ def test_a_state_dict_of_another_width_is_refused():
 def test_imprinted_centres_take_the_old_proxies_mean_norm():
     head = grown([3, 7], [0, 5])
     centres = {class_id: torch.randn(3, 6, dtype=torch.float64) for class_id in (0, 5)}
-    norm = sum(math.sqrt(float(p @ p)) for class_id in (3, 7) for p in proxies_of(head)[class_id]) / 6
+    norm = (
+        sum(math.sqrt(float(p @ p)) for class_id in (3, 7) for p in proxies_of(head)[class_id]) / 6
+    )
     old = head.old_proxies.detach().clone()
     head.imprint(centres)
     for class_id in (0, 5):
-        torch.testing.assert_close(proxies_of(head)[class_id], centres[class_id] * norm, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            proxies_of(head)[class_id], centres[class_id] * norm, rtol=1e-12, atol=0
+        )
     assert torch.equal(head.old_proxies, old)
 
 
@@ -173,21 +193,33 @@ def test_centres_are_the_means_of_well_parted_groups_of_unit_features():
     features, labels = [], []
     for class_id, groups in ((8, (0, 1, 2)), (2, (1, 2, 3))):
         for group in groups:
-            features.append((axes[group] + 0.02 * torch.randn(20, 4, generator=seeded(group), dtype=torch.float64)) * 5)
+            features.append(
+                (
+                    axes[group]
+                    + 0.02 * torch.randn(20, 4, generator=seeded(group), dtype=torch.float64)
+                )
+                * 5
+            )
             labels += [class_id] * 20
     units = [F.normalize(part, dim=1) for part in features]
-    centres = proxy_centres(torch.cat(features), torch.tensor(labels), num_proxies=3, generator=seeded())
+    centres = proxy_centres(
+        torch.cat(features), torch.tensor(labels), num_proxies=3, generator=seeded()
+    )
     assert list(centres) == [2, 8]
     for class_id, own in ((8, units[:3]), (2, units[3:])):
         expected = sorted(part.mean(0).tolist() for part in own)
-        assert sorted(centres[class_id].tolist()) == [pytest.approx(row, abs=1e-12) for row in expected]
+        assert sorted(centres[class_id].tolist()) == [
+            pytest.approx(row, abs=1e-12) for row in expected
+        ]
 
 
 def test_k_means_ends_where_no_round_changes_anything_and_below_every_single_start():
     points = torch.randn(60, 3, generator=seeded(), dtype=torch.float64)
     best = k_means(points, 5, generator=seeded(1))
     nearest = torch.cdist(points, best).argmin(1)
-    torch.testing.assert_close(best, torch.stack([points[nearest == centre].mean(0) for centre in range(5)]))
+    torch.testing.assert_close(
+        best, torch.stack([points[nearest == centre].mean(0) for centre in range(5)])
+    )
     cost = torch.cdist(points, best).amin(1).square().sum()
     first = k_means(points, 5, generator=seeded(1), num_starts=1)
     several = [k_means(points, 5, generator=seeded(start), num_starts=1) for start in range(6)]
@@ -198,7 +230,10 @@ def test_k_means_ends_where_no_round_changes_anything_and_below_every_single_sta
 def test_a_class_with_fewer_images_than_proxies_repeats_its_unit_features():
     features = torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 4.0]])
     centres = proxy_centres(features, torch.tensor([1, 1, 1]), num_proxies=5, generator=seeded())
-    assert centres[1].tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]] and centres[1].dtype == torch.float32
+    assert (
+        centres[1].tolist() == [[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]
+        and centres[1].dtype == torch.float32
+    )
 
 
 def test_the_generator_alone_decides_the_centres():
@@ -207,6 +242,10 @@ def test_the_generator_alone_decides_the_centres():
     torch.manual_seed(99)
     again = proxy_centres(features, labels, num_proxies=4, generator=seeded(5))
     other = proxy_centres(features, labels, num_proxies=4, generator=seeded(6))
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1]) and not torch.equal(first[0], other[0])
+    assert (
+        torch.equal(first[0], again[0])
+        and torch.equal(first[1], again[1])
+        and not torch.equal(first[0], other[0])
+    )
     with pytest.raises(ValueError, match="got 0"):
         proxy_centres(features, labels, num_proxies=0, generator=seeded())

@@ -41,25 +41,45 @@ def count(module):
 def test_encoder_and_tab_have_dytox_s_10_7_million_parameters():
     net = DyToxModel()
     assert [count(block) for block in net.encoder.blocks] == [1_773_372] * 5
-    assert count(net.encoder) == 5 * 1_773_372 + 18_816 + 64 * 384 and count(net.head.block) == 1_773_312
+    assert (
+        count(net.encoder) == 5 * 1_773_372 + 18_816 + 64 * 384
+        and count(net.head.block) == 1_773_312
+    )
     assert count(net) == 10_683_564
     for step in range(10):
         net.head.grow(range(10 * step, 10 * step + 10))
     assert count(net) - count(net.head.divergence) == 10_683_564 + 10 * (384 + 768 + 3_850)
     rates = [getattr(block.drop_path, "drop_prob", 0.0) for block in net.encoder.blocks]
-    assert [*rates, net.head.block.drop_path.drop_prob] == pytest.approx([0, 0.02, 0.04, 0.06, 0.08, 0.1])
-    assert all(block.attn.qk.bias is None and block.attn.v.bias is None for block in net.encoder.blocks)
+    assert [*rates, net.head.block.drop_path.drop_prob] == pytest.approx(
+        [0, 0.02, 0.04, 0.06, 0.08, 0.1]
+    )
+    assert all(
+        block.attn.qk.bias is None and block.attn.v.bias is None for block in net.encoder.blocks
+    )
 
 
 def test_the_encoder_is_timm_s_convit_up_to_where_its_class_token_enters():
     ours = encoder().eval()
     reference = ConVit(
-        8, 2, num_classes=0, embed_dim=4, depth=5, num_heads=5, local_up_to_layer=5, norm_layer=torch.nn.LayerNorm
+        8,
+        2,
+        num_classes=0,
+        embed_dim=4,
+        depth=5,
+        num_heads=5,
+        local_up_to_layer=5,
+        norm_layer=torch.nn.LayerNorm,
     ).eval()
     missing = reference.load_state_dict(ours.state_dict(), strict=False)
-    assert not missing.unexpected_keys and set(missing.missing_keys) == {"cls_token", "norm.weight", "norm.bias"}
+    assert not missing.unexpected_keys and set(missing.missing_keys) == {
+        "cls_token",
+        "norm.weight",
+        "norm.bias",
+    }
     expected = reference.forward_features(images())
-    assert torch.equal(reference.norm(ours.tokens(images())), expected) and torch.equal(ours(images()), ours.tokens(images()))
+    assert torch.equal(reference.norm(ours.tokens(images())), expected) and torch.equal(
+        ours(images()), ours.tokens(images())
+    )
 
 
 def test_a_gpsa_block_is_the_gated_sum_of_content_and_position_attention():
@@ -74,18 +94,24 @@ def test_a_gpsa_block_is_the_gated_sum_of_content_and_position_attention():
             pieces = []
             for head in range(5):
                 own = slice(4 * head, 4 * head + 4)
-                content = torch.stack([query[sample, patch, own] @ key[sample, other, own] / 2 for other in range(16)]).softmax(0)
+                content = torch.stack(
+                    [query[sample, patch, own] @ key[sample, other, own] / 2 for other in range(16)]
+                ).softmax(0)
                 relative = []
                 for other in range(16):
                     dx, dy = other % 4 - patch % 4, other // 4 - patch // 4
                     offset = torch.tensor([dx, dy, dx * dx + dy * dy], dtype=torch.float64)
-                    relative.append(attention.pos_proj.weight[head] @ offset + attention.pos_proj.bias[head])
+                    relative.append(
+                        attention.pos_proj.weight[head] @ offset + attention.pos_proj.bias[head]
+                    )
                 gate = attention.gating_param[head].sigmoid()
                 share = (1 - gate) * content + gate * torch.stack(relative).softmax(0)
                 pieces.append((share / share.sum()) @ value[sample, :, own])
             expected = attention.proj(torch.cat(pieces))
             if patch in (0, 6, 15):
-                torch.testing.assert_close(attention(normed)[sample, patch], expected, rtol=1e-10, atol=1e-12)
+                torch.testing.assert_close(
+                    attention(normed)[sample, patch], expected, rtol=1e-10, atol=1e-12
+                )
 
 
 def test_nine_of_twelve_heads_start_as_the_places_of_a_3_by_3_kernel_and_values_as_the_identity():
@@ -93,13 +119,17 @@ def test_nine_of_twelve_heads_start_as_the_places_of_a_3_by_3_kernel_and_values_
     places = {(2.0 * dx, 2.0 * dy, -1.0) for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
     assert {tuple(row) for row in attention.pos_proj.weight[:9].tolist()} == places
     assert attention.pos_proj.weight[9:].abs().max() < 0.2 and not attention.pos_proj.bias.any()
-    assert torch.equal(attention.v.weight, torch.eye(24)) and torch.equal(attention.gating_param, torch.ones(12))
+    assert torch.equal(attention.v.weight, torch.eye(24)) and torch.equal(
+        attention.gating_param, torch.ones(12)
+    )
 
 
 def test_stages_of_the_encoder_are_the_patches_after_four_blocks():
     net, outputs = encoder().eval(), {}
     for number, block in enumerate(net.blocks, start=1):
-        block.register_forward_hook(lambda _, __, output, number=number: outputs.update({number: output}))
+        block.register_forward_hook(
+            lambda _, __, output, number=number: outputs.update({number: output})
+        )
     tokens, stages = net.tokens_and_stages(images())
     assert torch.equal(tokens, outputs[5])
     for stage, number in zip(stages, (1, 2, 4, 5), strict=True):
@@ -126,7 +156,12 @@ def loop_embedding(head, token, tokens):
         query = (block.query.weight @ keys[0])[own]
         scores = [float(query @ (block.key.weight @ key)[own]) / 2 for key in keys]
         total = sum(math.exp(score) for score in scores)
-        pieces.append(sum(math.exp(score) / total * (block.value.weight @ key)[own] for score, key in zip(scores, keys, strict=True)))
+        pieces.append(
+            sum(
+                math.exp(score) / total * (block.value.weight @ key)[own]
+                for score, key in zip(scores, keys, strict=True)
+            )
+        )
     pooled = token[0] + block.project(torch.cat(pieces))
     return pooled + block.mlp(block.norm2(pooled))
 
@@ -142,11 +177,23 @@ def test_embeddings_are_one_pass_of_the_shared_block_per_token_and_logits_one_he
         for step, columns in enumerate(([1, 4], [0, 6, 7])):
             part = head.heads[step]
             normed = F.layer_norm(own[step], (12,), part.norm.weight, part.norm.bias)
-            torch.testing.assert_close(logits[sample, columns], part.linear.weight @ normed + part.linear.bias, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                logits[sample, columns],
+                part.linear.weight @ normed + part.linear.bias,
+                rtol=1e-10,
+                atol=1e-12,
+            )
         newest = head.divergence
-        expected = newest.linear.weight @ F.layer_norm(own[1], (12,), newest.norm.weight, newest.norm.bias) + newest.linear.bias
+        expected = (
+            newest.linear.weight @ F.layer_norm(own[1], (12,), newest.norm.weight, newest.norm.bias)
+            + newest.linear.bias
+        )
         torch.testing.assert_close(divergence[sample], expected, rtol=1e-10, atol=1e-12)
-    assert logits.shape == (3, 8) and (logits[:, [2, 3, 5]] == -1000).all() and divergence.shape == (3, 4)
+    assert (
+        logits.shape == (3, 8)
+        and (logits[:, [2, 3, 5]] == -1000).all()
+        and divergence.shape == (3, 4)
+    )
     assert head.seen.nonzero().flatten().tolist() == [0, 1, 4, 6, 7]
 
 
@@ -161,7 +208,9 @@ def test_drop_path_draws_for_each_sample_and_step_and_both_branches():
     head = task_tokens([0], [1], drop_path=0.5).train()
     tokens = tokens_of(head, batch=200)
     own = torch.stack(head.embeddings(tokens).split(12, dim=1), dim=1)  # (b, 2, D)
-    dropped = torch.stack([(own[:, step] == head.tokens[step]).all(1) for step in (0, 1)], dim=1)  # both branches dropped
+    dropped = torch.stack(
+        [(own[:, step] == head.tokens[step]).all(1) for step in (0, 1)], dim=1
+    )  # both branches dropped
     assert dropped.double().mean().item() == pytest.approx(0.25, abs=0.06)
     assert dropped.all(1).double().mean().item() == pytest.approx(0.0625, abs=0.05)
 
@@ -173,7 +222,10 @@ def test_the_divergence_labels_are_0_for_old_classes_and_count_the_new_ones():
 
 def test_the_divergence_head_comes_with_the_second_step_and_is_new_in_each():
     head = task_tokens([4, 1])
-    for call in (lambda: head.divergence_logits(torch.ones(2, 12).double()), lambda: head.divergence_targets(torch.tensor([1]))):
+    for call in (
+        lambda: head.divergence_logits(torch.ones(2, 12).double()),
+        lambda: head.divergence_targets(torch.tensor([1])),
+    ):
         with pytest.raises(ValueError, match="before the second step"):
             call()
     head.grow([0])
@@ -182,20 +234,36 @@ def test_the_divergence_head_comes_with_the_second_step_and_is_new_in_each():
     head.grow([5, 6])
     assert head.divergence is not first and head.divergence.linear.out_features == 3
     assert [name for name, _ in head.named_parameters() if "divergence" in name] == [
-        f"divergence.{part}" for part in ("norm.weight", "norm.bias", "linear.weight", "linear.bias")
+        f"divergence.{part}"
+        for part in ("norm.weight", "norm.bias", "linear.weight", "linear.bias")
     ]
 
 
 def test_growth_keeps_old_tokens_and_heads_bit_for_bit_and_classes_that_come_back_add_none():
     net = model(dtype=torch.float64).eval()
     parameters = {name: p for name, p in net.named_parameters() if "divergence" not in name}
-    bits, logits = {name: p.detach().clone() for name, p in parameters.items()}, net(images(dtype=torch.float64))
+    bits, logits = (
+        {name: p.detach().clone() for name, p in parameters.items()},
+        net(images(dtype=torch.float64)),
+    )
     net.head.grow([9, 2])
     now = dict(net.named_parameters())
-    assert all(now[name] is p and torch.equal(p, bits[name]) and p.dtype == torch.float64 for name, p in parameters.items())
-    torch.testing.assert_close(net(images(dtype=torch.float64))[:, [0, 1, 4, 6]], logits[:, [0, 1, 4, 6]], rtol=1e-12, atol=1e-12)
+    assert all(
+        now[name] is p and torch.equal(p, bits[name]) and p.dtype == torch.float64
+        for name, p in parameters.items()
+    )
+    torch.testing.assert_close(
+        net(images(dtype=torch.float64))[:, [0, 1, 4, 6]],
+        logits[:, [0, 1, 4, 6]],
+        rtol=1e-12,
+        atol=1e-12,
+    )
     net.head.grow([9, 0])
-    assert len(net.head.heads) == 3 and net.embed_dim == 60 and net.embed(images(dtype=torch.float64)).shape == (3, 60)
+    assert (
+        len(net.head.heads) == 3
+        and net.embed_dim == 60
+        and net.embed(images(dtype=torch.float64)).shape == (3, 60)
+    )
 
 
 def test_a_new_token_is_trunc_normal_with_std_0_02():
@@ -212,15 +280,25 @@ def test_heads_of_steps_and_of_divergence_start_as_torch_s_linear_layer_and_old_
     for step in range(3):
         old = [p.detach().clone() for p in head.heads.parameters()]
         head.grow(range(200 * step, 200 * step + 200))
-        assert all(torch.equal(p, before) for p, before in zip(head.heads.parameters(), old, strict=False))
+        assert all(
+            torch.equal(p, before) for p, before in zip(head.heads.parameters(), old, strict=False)
+        )
         drawn["heads"].append(head.heads[-1].linear)
         if step:
             drawn["divergence"].append(head.divergence.linear)
     for layers in drawn.values():
-        for values in (torch.cat([layer.weight.flatten() for layer in layers]), torch.cat([layer.bias for layer in layers])):
+        for values in (
+            torch.cat([layer.weight.flatten() for layer in layers]),
+            torch.cat([layer.bias for layer in layers]),
+        ):
             bound = 384**-0.5  # 0.051
-            assert values.abs().max() <= bound and values.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-    assert all(torch.equal(part.norm.weight, torch.ones(384)) and not part.norm.bias.any() for part in (*head.heads, head.divergence))
+            assert values.abs().max() <= bound and values.std().item() == pytest.approx(
+                bound / 3**0.5, rel=0.05
+            )
+    assert all(
+        torch.equal(part.norm.weight, torch.ones(384)) and not part.norm.bias.any()
+        for part in (*head.heads, head.divergence)
+    )
 
 
 def moved(net):
@@ -237,11 +315,18 @@ def moved(net):
     return {name for name, p in net.named_parameters() if not torch.equal(p, before[name])}
 
 
-@pytest.mark.parametrize("own, resting", [(encoder, ()), (lambda: vit_encoder(frozen_blocks=1), ("encoder.backbone.blocks.0.",))])
+@pytest.mark.parametrize(
+    "own, resting",
+    [(encoder, ()), (lambda: vit_encoder(frozen_blocks=1), ("encoder.backbone.blocks.0.",))],
+)
 def test_each_phase_moves_its_own_parameters(own, resting):
     net = model([4, 1], [0, 6], own=own)
     names = {name for name, _ in net.named_parameters()}
-    front = tuple(f"encoder.backbone.{part}" for part in ("cls_token", "pos_embed", "patch_embed")) if resting else ()
+    front = (
+        tuple(f"encoder.backbone.{part}" for part in ("cls_token", "pos_embed", "patch_embed"))
+        if resting
+        else ()
+    )
     frozen = {name for name in names if name.startswith((*resting, *front))} if resting else set()
     old = {name for name in names if name.startswith(("head.tokens.0", "head.heads.0."))}
     assert len(old) == 5 and moved(net) == names - frozen - old
@@ -251,7 +336,11 @@ def test_each_phase_moves_its_own_parameters(own, resting):
     net.train()
     net.adaptation(SimpleNamespace(classes_in_this_experience=[9]))
     net.head.adaptation(SimpleNamespace(classes_in_this_experience=[9]))
-    still = {name for name, _ in net.named_parameters() if name.startswith(("head.tokens.1", "head.heads.1."))}
+    still = {
+        name
+        for name, _ in net.named_parameters()
+        if name.startswith(("head.tokens.1", "head.heads.1."))
+    }
     assert moved(net) == {name for name, _ in net.named_parameters()} - frozen - old - still
 
 
@@ -260,9 +349,16 @@ def test_the_model_composes_encoder_tokens_and_heads(own):
     net = model(own=own).eval()
     tokens, stages = net.encoder.tokens_and_stages(images())
     features = net.features(images())
-    assert torch.equal(features.tokens, tokens) and torch.equal(features.embedding, net.head.embeddings(tokens))
-    assert all(torch.equal(a, b) for a, b in zip(features.stages, stages, strict=True)) and len(stages) == 4
-    assert torch.equal(net(images()), net.head(features.embedding)) and torch.equal(net.get_features(images()), features.embedding)
+    assert torch.equal(features.tokens, tokens) and torch.equal(
+        features.embedding, net.head.embeddings(tokens)
+    )
+    assert (
+        all(torch.equal(a, b) for a, b in zip(features.stages, stages, strict=True))
+        and len(stages) == 4
+    )
+    assert torch.equal(net(images()), net.head(features.embedding)) and torch.equal(
+        net.get_features(images()), features.embedding
+    )
     prefix = net.prefix(images())
     assert (prefix is None) == (not net.shares_prefix)
     assert torch.equal(net.embed(images(), prefix), features.embedding)
@@ -284,7 +380,9 @@ def test_a_state_dict_of_other_sizes_and_a_copy_give_the_same_logits():
         assert torch.equal(target.eval()(images()), source(images()))
         embedding = source.embed(images())
         assert torch.equal(target.divergence(embedding), source.divergence(embedding))
-        assert [p.requires_grad for p in target.parameters()] == [p.requires_grad for p in source.parameters()]
+        assert [p.requires_grad for p in target.parameters()] == [
+            p.requires_grad for p in source.parameters()
+        ]
         target.head.grow([6, 2])
         assert target.head.heads[2].class_ids.tolist() == [2]
     twin = copy.deepcopy(source)

@@ -26,7 +26,9 @@ def inputs(dtype=torch.float32):
     return torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-@pytest.mark.parametrize("class_ids", [[7, 3], {3, 7}, (torch.tensor(3), 7)], ids=["list", "set", "tensor"])
+@pytest.mark.parametrize(
+    "class_ids", [[7, 3], {3, 7}, (torch.tensor(3), 7)], ids=["list", "set", "tensor"]
+)
 def test_a_step_in_training_gives_one_row_per_class_id_up_to_the_largest(class_ids):
     head = GrowingLinear(6)
     head.adaptation(experience(class_ids))
@@ -38,8 +40,17 @@ def test_unseen_columns_are_exactly_minus_1000_and_the_others_the_linear_map():
     head, x = grown(), inputs()
     logits = head(x)
     for column in range(8):
-        expected = x @ head.weight[column] + head.bias[column] if column in (3, 7) else torch.full((4,), -1000.0)
-        torch.testing.assert_close(logits[:, column], expected, rtol=1e-6 if column in (3, 7) else 0, atol=1e-6 if column in (3, 7) else 0)
+        expected = (
+            x @ head.weight[column] + head.bias[column]
+            if column in (3, 7)
+            else torch.full((4,), -1000.0)
+        )
+        torch.testing.assert_close(
+            logits[:, column],
+            expected,
+            rtol=1e-6 if column in (3, 7) else 0,
+            atol=1e-6 if column in (3, 7) else 0,
+        )
 
 
 def test_unseen_columns_give_no_gradient():
@@ -56,8 +67,13 @@ def test_old_rows_keep_their_bits_and_dtype_when_classes_arrive_between_and_abov
     head = grown(dtype=dtype)
     old_weight, old_bias = head.weight.detach().clone(), head.bias.detach().clone()
     head.adaptation(experience([0, 9]))
-    assert head.weight.dtype == head.bias.dtype == head(inputs(dtype)).dtype == dtype and head.seen.dtype == torch.bool
-    assert torch.equal(head.weight[[3, 7]], old_weight[[3, 7]]) and torch.equal(head.bias[[3, 7]], old_bias[[3, 7]])
+    assert (
+        head.weight.dtype == head.bias.dtype == head(inputs(dtype)).dtype == dtype
+        and head.seen.dtype == torch.bool
+    )
+    assert torch.equal(head.weight[[3, 7]], old_weight[[3, 7]]) and torch.equal(
+        head.bias[[3, 7]], old_bias[[3, 7]]
+    )
     assert head.seen.nonzero().flatten().tolist() == [0, 3, 7, 9]
     assert head.weight[0].any() and head.weight[9].any()
 
@@ -91,26 +107,38 @@ def test_a_class_that_comes_back_keeps_its_row():
 
 def assert_uniform(values, bound):
     """All within the bound, evenly: the spread, and a tenth in each tenth."""
-    assert values.abs().max() <= bound and values.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    assert values.abs().max() <= bound and values.std().item() == pytest.approx(
+        bound / math.sqrt(3), rel=0.05
+    )
     counts = torch.histc(values, 10, -bound, bound)
     assert (counts / len(values) - 0.1).abs().max() < 4 * math.sqrt(0.09 / len(values))
 
 
 def assert_normal(values, spread):
-    assert values.std().item() == pytest.approx(spread, rel=0.02) and abs(values.mean().item()) < 4 * spread / math.sqrt(len(values))
-    assert (values.abs() > 2 * spread).double().mean().item() == pytest.approx(0.0455, abs=0.004)  # normal, not uniform
+    assert values.std().item() == pytest.approx(spread, rel=0.02) and abs(
+        values.mean().item()
+    ) < 4 * spread / math.sqrt(len(values))
+    assert (values.abs() > 2 * spread).double().mean().item() == pytest.approx(
+        0.0455, abs=0.004
+    )  # normal, not uniform
 
 
 @pytest.mark.parametrize(
     "start, weights, biases",
     [
-        ("hfc", [(assert_uniform, 0.1), (assert_normal, 0.1)], 0.1),  # nn.Linear, then kaiming_normal_ and nn.Linear's bias
+        (
+            "hfc",
+            [(assert_uniform, 0.1), (assert_normal, 0.1)],
+            0.1,
+        ),  # nn.Linear, then kaiming_normal_ and nn.Linear's bias
         ("linear", [(assert_uniform, 0.1)] * 2, 0.1),
         ("normal", [(assert_normal, 0.1)] * 2, 0.0),
         ("uniform", [(assert_uniform, 0.1 * math.sqrt(3))] * 2, 0.0),
     ],
 )
-def test_rows_of_the_first_step_and_of_later_ones_are_drawn_by_the_rule_asked_for(start, weights, biases):
+def test_rows_of_the_first_step_and_of_later_ones_are_drawn_by_the_rule_asked_for(
+    start, weights, biases
+):
     torch.manual_seed(0)
     head = GrowingLinear(100, start=start)
     first, later = [*range(0, 800, 2)], [*range(1, 1000, 2)]
@@ -118,7 +146,9 @@ def test_rows_of_the_first_step_and_of_later_ones_are_drawn_by_the_rule_asked_fo
     old = head.weight.detach()[first], head.bias.detach()[first]
     head.grow(later)
     head.grow([*later, 1001])
-    assert torch.equal(head.weight.detach()[first], old[0]) and torch.equal(head.bias.detach()[first], old[1])
+    assert torch.equal(head.weight.detach()[first], old[0]) and torch.equal(
+        head.bias.detach()[first], old[1]
+    )
     for rows, (check, spread) in zip((first, later), weights, strict=True):
         check(head.weight.detach()[rows].flatten(), spread)
         if biases:
@@ -138,7 +168,9 @@ def test_the_first_rows_have_the_spread_of_torch_s_own_linear_layer(start):
 
 
 def test_an_unknown_start_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="Unknown start 'gaussian'. Known: hfc, linear, normal, uniform"):
+    with pytest.raises(
+        ValueError, match="Unknown start 'gaussian'. Known: hfc, linear, normal, uniform"
+    ):
         GrowingLinear(6, start="gaussian")
 
 
@@ -167,10 +199,18 @@ def test_evaluation_of_unseen_classes_pads_the_output_and_changes_nothing_else()
     head.adaptation(experience([12]))
     head.adaptation(experience([1]))
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert (head.weight is parameters[0]) and (head.bias is parameters[1]) and torch.equal(head.weight, bits)
+    assert (
+        (head.weight is parameters[0])
+        and (head.bias is parameters[1])
+        and torch.equal(head.weight, bits)
+    )
     assert head.seen.nonzero().flatten().tolist() == [3, 7]
     logits = head(x)
-    assert logits.shape == (4, 13) and torch.equal(logits[:, :8], own) and (logits[:, 8:] == -1000).all()
+    assert (
+        logits.shape == (4, 13)
+        and torch.equal(logits[:, :8], own)
+        and (logits[:, 8:] == -1000).all()
+    )
 
 
 def test_the_pad_survives_a_second_eval_and_is_gone_after_training_resumes():
@@ -214,20 +254,30 @@ def test_a_state_dict_of_another_width_is_refused_and_leaves_the_head_alone():
 def test_avalanche_rewires_the_optimizer_in_the_head_s_own_group(num_groups):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 6), GrowingLinear(6))
-    groups = [{"params": [*model[0].parameters()], "lr": 0.1}, {"params": [*model[1].parameters()], "lr": 0.5}]
+    groups = [
+        {"params": [*model[0].parameters()], "lr": 0.1},
+        {"params": [*model[1].parameters()], "lr": 0.5},
+    ]
     optimizer = torch.optim.AdamW(model.parameters() if num_groups == 1 else groups)
     known = update_optimizer(optimizer, dict(model.named_parameters()), None, reset_state=True)
     for class_ids in ([2], [4, 0]):
         avalanche_model_adaptation(model, experience(class_ids))
         known = update_optimizer(optimizer, dict(model.named_parameters()), known)
         held = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
-        backbone, head = [id(p) for p in model[0].parameters()], [id(p) for p in model[1].parameters()]
+        backbone, head = (
+            [id(p) for p in model[0].parameters()],
+            [id(p) for p in model[1].parameters()],
+        )
         assert held == ([backbone + head] if num_groups == 1 else [backbone, head])
         before = [p.detach().clone() for p in model.parameters()]
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs())[:, [2, 4] if 4 in class_ids else [2, 0]], torch.tensor([0, 1, 0, 1])).backward()
+        nn.functional.cross_entropy(
+            model(inputs())[:, [2, 4] if 4 in class_ids else [2, 0]], torch.tensor([0, 1, 0, 1])
+        ).backward()
         optimizer.step()
-        assert all(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+        assert all(
+            not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)
+        )
 
 
 @pytest.mark.parametrize("class_ids", [[-1], [3, -2]])

@@ -7,7 +7,15 @@ import torch
 from small_backbones import encoder, vit, vit_encoder
 
 from avalanche_hfc.losses import add_importance, normalised_importance
-from avalanche_hfc.models import BoostedHead, CorrectedHead, DyToxModel, GrowingLinear, ResNet32, TSAViT, ViT
+from avalanche_hfc.models import (
+    BoostedHead,
+    CorrectedHead,
+    DyToxModel,
+    GrowingLinear,
+    ResNet32,
+    TSAViT,
+    ViT,
+)
 
 
 def grown(head, *class_ids):
@@ -40,7 +48,9 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
     before = copy.deepcopy(head)
     head.begin_boosting(teacher)
     old, new = [0, 2], [1, 3]
-    assert head.boosted.weight[old, :4].equal(teacher.single.weight[old]) and head.boosted.bias[old].equal(teacher.single.bias[old])
+    assert head.boosted.weight[old, :4].equal(teacher.single.weight[old]) and head.boosted.bias[
+        old
+    ].equal(teacher.single.bias[old])
     for fresh, was in (
         (head.boosted.weight[old, 4:], before.boosted.weight[old, 4:]),
         (head.boosted.weight[new], before.boosted.weight[new]),
@@ -50,12 +60,16 @@ def test_boosting_starts_with_the_teachers_rows_for_its_extractor_and_fresh_rows
     assert not head.single.bias.any() and not head.boosted.bias[new].any()
     f_old, f_new = torch.randn(5, 4), torch.randn(5, 4)
     z = head.boost(f_old, f_new)
-    torch.testing.assert_close(z[:, old], teacher(f_old)[:, old] + f_new @ head.boosted.weight[old, 4:].T)
+    torch.testing.assert_close(
+        z[:, old], teacher(f_old)[:, old] + f_new @ head.boosted.weight[old, 4:].T
+    )
     torch.testing.assert_close(head(f_new), f_new @ head.single.weight.T + head.single.bias)
 
 
 def test_rows_of_foster_s_heads_start_uniform_by_their_own_inputs_without_bias_also_when_boosting_begins():
-    """kaiming_uniform_ for a linear layer, SimpleLinear of the authors: ±√(3/D) for `single`, ±√(3/2D) for `boosted`."""
+    """kaiming_uniform_ for a linear layer, SimpleLinear of the authors: ±√(3/D) for `single`,
+    ±√(3/2D) for `boosted`.
+    """
     torch.manual_seed(0)
     head = grown(BoostedHead(64), *range(300))
     teacher = copy.deepcopy(head)
@@ -63,7 +77,9 @@ def test_rows_of_foster_s_heads_start_uniform_by_their_own_inputs_without_bias_a
     for moment in ("growth", "boosting"):
         for part, inputs in ((head.single, 64), (head.boosted, 128)):
             fresh, bound = part.weight[300:].flatten(), (3 / inputs) ** 0.5
-            assert fresh.abs().max() <= bound and fresh.std().item() == pytest.approx(inputs**-0.5, rel=0.05), moment
+            assert fresh.abs().max() <= bound and fresh.std().item() == pytest.approx(
+                inputs**-0.5, rel=0.05
+            ), moment
             assert not part.bias[300:].any()
         head.begin_boosting(teacher)
 
@@ -91,13 +107,19 @@ def test_the_gradients_of_stages_are_the_change_of_the_loss_when_a_stage_moves(n
         def moved(step, stage=stage, push=push):
             def hook(module, inputs, output):
                 if name == "resnet32":
-                    return output + step * push if output.shape == stage.shape and torch.allclose(output, stage) else output
+                    return (
+                        output + step * push
+                        if output.shape == stage.shape and torch.allclose(output, stage)
+                        else output
+                    )
                 mean = output.mean(-1, keepdim=True)
                 spread = (output.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
                 own = ((output - mean) / spread)[:, 1:]
                 if not torch.allclose(own.transpose(1, 2).unflatten(2, (2, 2)), stage):
                     return output
-                own = own + step * push.flatten(2).transpose(1, 2)  # the map moves, the mean and the spread of a token stay
+                own = own + step * push.flatten(2).transpose(
+                    1, 2
+                )  # the map moves, the mean and the spread of a token stay
                 return torch.cat([output[:, :1], mean[:, 1:] + spread[:, 1:] * own], 1)
 
             handles = [block.register_forward_hook(hook) for block in blocks]
@@ -111,13 +133,22 @@ def test_the_gradients_of_stages_are_the_change_of_the_loss_when_a_stage_moves(n
         torch.testing.assert_close((gradient * push).sum(), slope, rtol=1e-5, atol=1e-7)
 
 
-VITS = {f"{kind.__name__} of {n}": lambda kind=kind, n=n: vit(kind, msa_blocks=n) for kind in (ViT, TSAViT) for n in (1, 2, 3, 5)}
-DYTOX = {"dytox with convit": lambda: DyToxModel(encoder()), "dytox with vit": lambda: DyToxModel(vit_encoder())}
+VITS = {
+    f"{kind.__name__} of {n}": lambda kind=kind, n=n: vit(kind, msa_blocks=n)
+    for kind in (ViT, TSAViT)
+    for n in (1, 2, 3, 5)
+}
+DYTOX = {
+    "dytox with convit": lambda: DyToxModel(encoder()),
+    "dytox with vit": lambda: DyToxModel(vit_encoder()),
+}
 
 
 @pytest.mark.parametrize("name", [*VITS, *DYTOX])
 def test_something_reads_every_token_that_is_a_map(name):
-    """The gradient of a loss on the embedding, taken in the blocks, reaches all channels of all patch tokens of each stage."""
+    """The gradient of a loss on the embedding, taken in the blocks, reaches all channels of all
+    patch tokens of each stage.
+    """
     torch.manual_seed(0)
     model, seen = (VITS | DYTOX)[name](), []
     model.head.grow([0, 1])
@@ -136,8 +167,15 @@ def test_something_reads_every_token_that_is_a_map(name):
     (features.embedding @ torch.randn(features.embedding.shape[1])).square().sum().backward()
     for stage in features.stages:
         own = stage.flatten(2).transpose(1, 2)
-        normed = [torch.nn.functional.layer_norm(tokens, tokens.shape[-1:])[:, -own.shape[1] :] for tokens in seen]
-        (found,) = (tokens for tokens, other in zip(seen, normed, strict=True) if torch.allclose(other, own, atol=1e-6))
+        normed = [
+            torch.nn.functional.layer_norm(tokens, tokens.shape[-1:])[:, -own.shape[1] :]
+            for tokens in seen
+        ]
+        (found,) = (
+            tokens
+            for tokens, other in zip(seen, normed, strict=True)
+            if torch.allclose(other, own, atol=1e-6)
+        )
         assert found.grad[:, -own.shape[1] :].abs().min() > 0
 
 
@@ -145,7 +183,9 @@ def test_something_reads_every_token_that_is_a_map(name):
 def test_the_importance_of_a_vit_s_channels_is_measured_at_every_stage(name):
     torch.manual_seed(0)
     model = VITS[name]()
-    gradients = model.stage_gradients(torch.randn(4, 3, 8, 8), lambda embedding: embedding.square().sum())
+    gradients = model.stage_gradients(
+        torch.randn(4, 3, 8, 8), lambda embedding: embedding.square().sum()
+    )
     for importance in normalised_importance(add_importance(gradients)):
         assert importance.mean().item() == pytest.approx(1, rel=1e-5) and (importance != 1).all()
 

@@ -11,12 +11,22 @@ def test_vit_base_keeps_all_twelve_blocks():
     with torch.device("meta"):
         model = ViT()
     assert len(model.backbone.blocks) == 12
-    assert sum(p.numel() for p in model.parameters()) == 85_798_656  # timm's vit_base without classifier
+    assert (
+        sum(p.numel() for p in model.parameters()) == 85_798_656
+    )  # timm's vit_base without classifier
 
 
 def test_the_embedding_is_timm_s_class_token_after_the_final_norm():
     torch.manual_seed(0)
-    reference = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=8, patch_size=4, embed_dim=24, num_heads=3, depth=6)
+    reference = timm.create_model(
+        "vit_tiny_patch16_224",
+        num_classes=0,
+        img_size=8,
+        patch_size=4,
+        embed_dim=24,
+        num_heads=3,
+        depth=6,
+    )
     model = vit().eval()
     model.backbone.load_state_dict(reference.state_dict())
     assert torch.equal(model.embed(images()), reference.eval()(images()))
@@ -31,7 +41,15 @@ def test_fewer_blocks_end_earlier():
 
 
 @pytest.mark.parametrize(
-    "msa_blocks, ends", [(1, (0,) * 4), (2, (1,) * 4), (3, (1, 1, 2, 2)), (4, (1, 2, 2, 3)), (5, (1, 2, 3, 4)), (6, (1, 2, 4, 5))]
+    "msa_blocks, ends",
+    [
+        (1, (0,) * 4),
+        (2, (1,) * 4),
+        (3, (1, 1, 2, 2)),
+        (4, (1, 2, 2, 3)),
+        (5, (1, 2, 3, 4)),
+        (6, (1, 2, 4, 5)),
+    ],
 )
 @pytest.mark.parametrize("frozen_blocks", [0, 1])
 def test_stage_k_ends_with_block_round_k_times_one_less_than_l_m_over_4_and_comes_with_embedding_and_tokens(
@@ -39,25 +57,39 @@ def test_stage_k_ends_with_block_round_k_times_one_less_than_l_m_over_4_and_come
 ):
     model, outputs = vit(msa_blocks=msa_blocks, frozen_blocks=frozen_blocks).eval(), {}
     for number, block in enumerate(model.backbone.blocks, start=1):
-        block.register_forward_hook(lambda _, __, output, number=number: outputs.update({number: output}))
-    model.backbone.blocks[0].register_forward_pre_hook(lambda _, inputs: outputs.update({0: inputs[0]}))
+        block.register_forward_hook(
+            lambda _, __, output, number=number: outputs.update({number: output})
+        )
+    model.backbone.blocks[0].register_forward_pre_hook(
+        lambda _, inputs: outputs.update({0: inputs[0]})
+    )
     features = model.features(images())
     for stage, number in zip(features.stages, ends, strict=True):
         assert_map(stage, outputs[number][:, 1:], (2, 2))
-    assert torch.equal(features.embedding, features.tokens[:, 0]) and torch.equal(features.tokens, model.tokens(images()))
+    assert torch.equal(features.embedding, features.tokens[:, 0]) and torch.equal(
+        features.tokens, model.tokens(images())
+    )
 
 
 def test_frozen_prefix_adapters_and_weights_are_those_of_tsavit(tmp_path):
     model, twin = vit(frozen_blocks=2), small(frozen_blocks=2, msa_blocks=6)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    assert frozen == {name for name, p in twin.named_parameters() if not p.requires_grad} and len(frozen) == 4 + 2 * 12
+    assert (
+        frozen == {name for name, p in twin.named_parameters() if not p.requires_grad}
+        and len(frozen) == 4 + 2 * 12
+    )
     assert not model.backbone.blocks[1].training and model.backbone.blocks[2].training
     torch.testing.assert_close(model.embed(images(), model.prefix(images())), model.embed(images()))
     adapted = vit(frozen_blocks=2, adapter_dim=4)
-    assert adapted.prefix(images()) is None and adapted.backbone.blocks[0].adapter.up.weight.requires_grad
+    assert (
+        adapted.prefix(images()) is None
+        and adapted.backbone.blocks[0].adapter.up.weight.requires_grad
+    )
     torch.save(twin.backbone.state_dict(), tmp_path / "vit.pth")
     loaded = vit(weights=tmp_path / "vit.pth")
-    assert loaded.load_report.added == "backbone." and torch.equal(loaded.backbone.pos_embed, twin.backbone.pos_embed)
+    assert loaded.load_report.added == "backbone." and torch.equal(
+        loaded.backbone.pos_embed, twin.backbone.pos_embed
+    )
 
 
 def test_a_backbone_without_class_token_is_refused():
@@ -66,7 +98,9 @@ def test_a_backbone_without_class_token_is_refused():
 
 
 @pytest.mark.parametrize("kind", [ViT, ViTEncoder, TSAViT])
-@pytest.mark.parametrize("wrong", [{"msa_blocks": 7}, {"frozen_blocks": 7}, {"adapter_dim": -1}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"msa_blocks": 7}, {"frozen_blocks": 7}, {"adapter_dim": -1}], ids=str
+)
 def test_an_error_names_the_class_that_was_asked(kind, wrong):
     with pytest.raises(ValueError, match=f"^{kind.__name__}: .*{next(iter(wrong))}"):
         vit(kind, **wrong)
@@ -74,7 +108,9 @@ def test_an_error_names_the_class_that_was_asked(kind, wrong):
 
 def test_an_encoder_gives_the_tokens_of_the_vit_and_holds_no_head():
     model, encoder = vit(frozen_blocks=1).eval(), vit(ViTEncoder, frozen_blocks=1).eval()
-    encoder.load_state_dict({name: t for name, t in model.state_dict().items() if not name.startswith("head.")})
+    encoder.load_state_dict(
+        {name: t for name, t in model.state_dict().items() if not name.startswith("head.")}
+    )
     assert torch.equal(encoder.tokens(images()), model.features(images()).tokens)
     before = [p.requires_grad for p in encoder.parameters()]
     encoder.set_trainable(False)

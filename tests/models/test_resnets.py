@@ -36,7 +36,12 @@ def lively(model):
     generator = torch.Generator().manual_seed(3)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
-            for tensor in (module.weight.data, module.bias.data, module.running_mean, module.running_var):
+            for tensor in (
+                module.weight.data,
+                module.bias.data,
+                module.running_mean,
+                module.running_var,
+            ):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
             module.bias.data -= 1.0
     return model.eval()
@@ -48,20 +53,36 @@ def test_resnet32_has_0_46_million_parameters():
     model.head.grow(range(100))
     assert count(model) == 463_504 + 6_500
     widths = [(block.conv1.out_channels, block.conv1.stride) for block in model.blocks]
-    assert widths == [(16, (1, 1))] * 5 + [(32, (2, 2))] + [(32, (1, 1))] * 4 + [(64, (2, 2))] + [(64, (1, 1))] * 4
+    assert (
+        widths
+        == [(16, (1, 1))] * 5
+        + [(32, (2, 2))]
+        + [(32, (1, 1))] * 4
+        + [(64, (2, 2))]
+        + [(64, (1, 1))] * 4
+    )
 
 
 @pytest.mark.parametrize("block_relu", [True, False])
 @pytest.mark.parametrize("last_relu", [True, False])
-def test_resnet32_is_the_network_written_out_and_its_stages_are_sums_before_the_relu(block_relu, last_relu):
+def test_resnet32_is_the_network_written_out_and_its_stages_are_sums_before_the_relu(
+    block_relu, last_relu
+):
     torch.manual_seed(0)
     model = lively(ResNet32(block_relu=block_relu, last_relu=last_relu)).double()
     x = images(size=32, dtype=torch.float64)
     sums, embedding = reference32(model, x, block_relu=block_relu, last_relu=last_relu)
     features = model.features(x)
     torch.testing.assert_close(features.embedding, embedding, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(features.stages, [sums[4], sums[9], sums[13], sums[14]], rtol=1e-12, atol=1e-12)
-    assert [tuple(stage.shape[1:]) for stage in features.stages] == [(16, 32, 32), (32, 16, 16), (64, 8, 8), (64, 8, 8)]
+    torch.testing.assert_close(
+        features.stages, [sums[4], sums[9], sums[13], sums[14]], rtol=1e-12, atol=1e-12
+    )
+    assert [tuple(stage.shape[1:]) for stage in features.stages] == [
+        (16, 32, 32),
+        (32, 16, 16),
+        (64, 8, 8),
+        (64, 8, 8),
+    ]
     assert all((stage < 0).any() for stage in features.stages) and features.tokens is None
     assert (embedding < 0).any() == (not last_relu)
 
@@ -70,14 +91,20 @@ def test_resnet32_is_the_network_written_out_and_its_stages_are_sums_before_the_
 def test_stages_lie_on_the_way_to_the_logits(model):
     model.head.grow(range(3))
     features = model.features(images(size=16))
-    gradients = torch.autograd.grad(model.classify(features.embedding).square().sum(), features.stages)
+    gradients = torch.autograd.grad(
+        model.classify(features.embedding).square().sum(), features.stages
+    )
     assert all(gradient.any() for gradient in gradients)
 
 
 def test_resnet18_is_torchvision_s_with_its_weights():
     torch.manual_seed(0)
     reference, model = lively(resnet18()), ResNet18().eval()
-    entries = {name: tensor for name, tensor in reference.state_dict().items() if not name.startswith("fc.")}
+    entries = {
+        name: tensor
+        for name, tensor in reference.state_dict().items()
+        if not name.startswith("fc.")
+    }
     assert set(model.backbone.state_dict()) == set(entries)
     model.backbone.load_state_dict(entries)
     outputs = []
@@ -87,14 +114,22 @@ def test_resnet18_is_torchvision_s_with_its_weights():
     embedding = reference(images(size=64))
     features = model.features(images(size=64))
     torch.testing.assert_close(features.embedding, embedding, rtol=1e-5, atol=1e-5)
-    for stage, output, shape in zip(features.stages, outputs, [(64, 16), (128, 8), (256, 4), (512, 2)], strict=True):
+    for stage, output, shape in zip(
+        features.stages, outputs, [(64, 16), (128, 8), (256, 4), (512, 2)], strict=True
+    ):
         torch.testing.assert_close(F.relu(stage), output, rtol=1e-5, atol=1e-5)
         assert (stage < 0).any() and stage.shape == (3, shape[0], shape[1], shape[1])
 
 
 def relus_after_sums(model, sums, embedding):
-    """Which residual sums a ReLU follows, found by writing each block out with and without it: the reading that gives the next sum."""
-    blocks = [*model.blocks] if isinstance(model, ResNet32) else [b for n in "1234" for b in getattr(model.backbone, f"layer{n}")]
+    """Which residual sums a ReLU follows, found by writing each block out with and without it: the
+    reading that gives the next sum.
+    """
+    blocks = (
+        [*model.blocks]
+        if isinstance(model, ResNet32)
+        else [b for n in "1234" for b in getattr(model.backbone, f"layer{n}")]
+    )
     found = []
     for number, total in enumerate(sums):
         assert (total < 0).any()  # or a ReLU would not show
@@ -109,7 +144,9 @@ def relus_after_sums(model, sums, embedding):
                 shortcut = x if block.downsample is None else block.downsample(x)
             else:
                 shortcut = torch.zeros_like(branch)
-                shortcut[:, : x.shape[1]] = x[:, :, :: x.shape[2] // branch.shape[2], :: x.shape[3] // branch.shape[3]]
+                shortcut[:, : x.shape[1]] = x[
+                    :, :, :: x.shape[2] // branch.shape[2], :: x.shape[3] // branch.shape[3]
+                ]
             readings.append(branch + shortcut)
         expected = embedding if number + 1 == len(blocks) else sums[number + 1]
         fits = [torch.allclose(reading, expected, rtol=1e-10, atol=1e-12) for reading in readings]
@@ -136,17 +173,27 @@ POD = {"last_relu": False, "stage_relu": False, "zero_residual": True}
 )
 def test_a_relu_follows_the_sums_asked_for_and_no_other(options, inside, ends, last):
     torch.manual_seed(0)
-    for model, stage_ends in ((ResNet18(stem="3x3", **options), (2, 4, 6, 8)), (ResNet32(**options), (5, 10, 14, 15))):
+    for model, stage_ends in (
+        (ResNet18(stem="3x3", **options), (2, 4, 6, 8)),
+        (ResNet32(**options), (5, 10, 14, 15)),
+    ):
         x = images(size=32, dtype=torch.float64)
         lively(model).double()
         sums, features = model._sums(x), model.features(x)
-        assert all(torch.equal(stage, sums[end - 1]) for stage, end in zip(features.stages, stage_ends, strict=True))
-        expected = [ends if number in stage_ends else inside for number in range(1, len(sums))] + [last]
+        assert all(
+            torch.equal(stage, sums[end - 1])
+            for stage, end in zip(features.stages, stage_ends, strict=True)
+        )
+        expected = [ends if number in stage_ends else inside for number in range(1, len(sums))] + [
+            last
+        ]
         assert relus_after_sums(model, sums, features.embedding) == expected
 
 
 def test_resnet18_of_podnet_and_afc_is_the_network_of_their_code():
-    """Written out from it: 3x3 stem, max pool, ReLU after the sum of the first block of a layer only, maps and pooling without ReLU."""
+    """Written out from it: 3x3 stem, max pool, ReLU after the sum of the first block of a layer
+    only, maps and pooling without ReLU.
+    """
     torch.manual_seed(0)
     model = ResNet18(**dict(recipe("imagenet100-b0-t5-podnet-resnet18@paper").model.options))
     net, x = lively(model).double().backbone, images(size=32, dtype=torch.float64)
@@ -160,11 +207,15 @@ def test_resnet18_of_podnet_and_afc_is_the_network_of_their_code():
         maps.append(x)
     features = model.features(images(size=32, dtype=torch.float64))
     torch.testing.assert_close(features.stages, maps, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(features.embedding, maps[-1].flatten(2).mean(2), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        features.embedding, maps[-1].flatten(2).mean(2), rtol=1e-10, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", [ResNet18, ResNet32])
-def test_convolutions_start_normal_by_their_fan_out_and_norms_as_the_identity_but_the_last_of_a_block_with_zero_residual(kind):
+def test_convolutions_start_normal_by_their_fan_out_and_norms_as_the_identity_but_the_last_of_a_block_with_zero_residual(
+    kind,
+):
     torch.manual_seed(0)
     model = kind(zero_residual=True)
     for name, module in model.named_modules():
@@ -172,7 +223,9 @@ def test_convolutions_start_normal_by_their_fan_out_and_norms_as_the_identity_bu
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.08), name
         if isinstance(module, nn.BatchNorm2d):
-            assert (module.weight == (0 if name.endswith("bn2") else 1)).all() and not module.bias.any(), name
+            assert (
+                module.weight == (0 if name.endswith("bn2") else 1)
+            ).all() and not module.bias.any(), name
 
 
 @pytest.mark.parametrize(
@@ -192,7 +245,10 @@ def test_resnet18_has_11_2_million_parameters_and_the_stem_asked_for(options, fi
 
 
 def test_zero_residual_makes_each_block_its_shortcut_at_the_start():
-    for model in (ResNet32(zero_residual=True, last_relu=False, block_relu=False), ResNet18(zero_residual=True, stem="3x3")):
+    for model in (
+        ResNet32(zero_residual=True, last_relu=False, block_relu=False),
+        ResNet18(zero_residual=True, stem="3x3"),
+    ):
         x = images(size=8)
         stage = model.eval().features(x).stages[0]
         assert torch.equal(stage, model._stem(x))
@@ -203,7 +259,10 @@ def test_a_weights_file_of_a_bare_resnet18_loads(tmp_path):
     reference = lively(resnet18())
     torch.save(reference.state_dict(), tmp_path / "net.pth")
     model = ResNet18(weights=tmp_path / "net.pth")
-    assert model.load_report.added == "backbone." and model.load_report.unexpected == ("fc.weight", "fc.bias")
+    assert model.load_report.added == "backbone." and model.load_report.unexpected == (
+        "fc.weight",
+        "fc.bias",
+    )
     assert torch.equal(model.backbone.layer3[1].conv2.weight, reference.layer3[1].conv2.weight)
 
 

@@ -27,7 +27,11 @@ def plain(block, embedding, tokens):
         keys_in = torch.cat([query_in.expand(len(tokens), -1)[:, None], keys_in], dim=1)
     query, key, value = (
         linear(part).unflatten(-1, (block.num_heads, -1)).transpose(1, 2)
-        for linear, part in ((block.query, query_in[:, None]), (block.key, keys_in), (block.value, keys_in))
+        for linear, part in (
+            (block.query, query_in[:, None]),
+            (block.key, keys_in),
+            (block.value, keys_in),
+        )
     )
     attended = F.scaled_dot_product_attention(query.expand(len(tokens), -1, -1, -1), key, value)
     pooled = block.project(attended.transpose(1, 2).flatten(1))
@@ -53,8 +57,16 @@ def loop(block, embedding, tokens):
         for h in range(3):
             of_head = slice(4 * h, 4 * h + 4)
             query = block.query.weight[of_head] @ own
-            exps = [math.exp((query @ (block.key.weight[of_head] @ row)).item() / math.sqrt(4)) for row in rows]
-            heads.append(sum(e / sum(exps) * (block.value.weight[of_head] @ row) for e, row in zip(exps, rows, strict=True)))
+            exps = [
+                math.exp((query @ (block.key.weight[of_head] @ row)).item() / math.sqrt(4))
+                for row in rows
+            ]
+            heads.append(
+                sum(
+                    e / sum(exps) * (block.value.weight[of_head] @ row)
+                    for e, row in zip(exps, rows, strict=True)
+                )
+            )
         s = block.project.weight @ torch.cat(heads) + block.project.bias
         if block.residual:
             s = s + embedding[0]
@@ -67,10 +79,14 @@ def loop(block, embedding, tokens):
 @pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
 def test_the_block_is_equations_3_and_4(residual):
     block, embedding, tokens = block_and_tokens(residual=residual)
-    torch.testing.assert_close(block(embedding, tokens), loop(block, embedding, tokens), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        block(embedding, tokens), loop(block, embedding, tokens), rtol=1e-12, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)], ids=["float64", "float32"]
+)
 @pytest.mark.parametrize("rows", [1, 3], ids=["shared query", "query per sample"])
 @pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
 def test_folding_changes_neither_value_nor_gradient(residual, rows, dtype, tolerance):
@@ -81,26 +97,37 @@ def test_folding_changes_neither_value_nor_gradient(residual, rows, dtype, toler
     folded, unfolded = block(embedding, tokens), plain(block, embedding, tokens)
     scale = unfolded.abs().max().item()
     torch.testing.assert_close(folded, unfolded, rtol=0, atol=tolerance * max(1, scale))
-    gradients = [torch.autograd.grad((output * direction).sum(), wanted) for output in (folded, unfolded)]
+    gradients = [
+        torch.autograd.grad((output * direction).sum(), wanted) for output in (folded, unfolded)
+    ]
     for got, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(got, expected, rtol=0, atol=tolerance * max(1.0, expected.abs().max().item()))
+        torch.testing.assert_close(
+            got, expected, rtol=0, atol=tolerance * max(1.0, expected.abs().max().item())
+        )
 
 
 def test_the_paper_s_block_takes_nothing_of_the_embedding_but_the_query():
     block, embedding, tokens = block_and_tokens(residual=False)
     nn.init.zeros_(block.key.weight)  # every token gets the same share, whatever the query
-    assert torch.equal(block(embedding, tokens), block(embedding + 5 * torch.randn(1, 12, dtype=torch.float64), tokens))
+    assert torch.equal(
+        block(embedding, tokens),
+        block(embedding + 5 * torch.randn(1, 12, dtype=torch.float64), tokens),
+    )
 
 
 @pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
 def test_the_order_of_the_tokens_does_not_matter(residual):
     block, embedding, tokens = block_and_tokens(residual=residual)
-    torch.testing.assert_close(block(embedding, tokens.flip(1)), block(embedding, tokens), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        block(embedding, tokens.flip(1)), block(embedding, tokens), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_parts_have_the_biases_and_the_epsilon_of_the_design():
     block = TSABlock(12, 3)
-    assert [linear.bias is not None for linear in (block.query, block.key, block.value, block.project)] == [False, False, False, True]
+    assert [
+        linear.bias is not None for linear in (block.query, block.key, block.value, block.project)
+    ] == [False, False, False, True]
     assert block.norm1.eps == block.norm2.eps == 1e-5 and block.mlp.fc1.out_features == 48
     assert sum(p.numel() for p in TSABlock(768, 12).parameters()) == 7_085_568
 
@@ -113,7 +140,9 @@ def test_drop_path_drops_both_branches_of_the_released_block_and_only_in_trainin
     output = block.train()(embedding, tokens)
     untouched = (output == embedding).all(1)
     assert 4 <= untouched.sum() <= 32  # both dropped: one in four
-    torch.testing.assert_close(block.eval()(embedding, tokens), plain(block, embedding, tokens), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        block.eval()(embedding, tokens), plain(block, embedding, tokens), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_drop_path_leaves_the_attention_of_the_paper_s_block():
@@ -161,10 +190,14 @@ def test_an_adapter_drops_a_tenth_of_its_bottleneck_in_training_only():
     dropped = output == 0
     assert 70 < dropped.sum() < 130
     torch.testing.assert_close(output[~dropped], torch.full_like(output[~dropped], 0.1 / 0.9))
-    torch.testing.assert_close(adapter.eval()(torch.zeros(1, 1, 1000)).flatten(), torch.full((1000,), 0.1))
+    torch.testing.assert_close(
+        adapter.eval()(torch.zeros(1, 1, 1000)).flatten(), torch.full((1000,), 0.1)
+    )
 
 
 def test_an_adapter_s_down_projection_is_uniform_in_one_over_root_d():
     torch.manual_seed(0)
     weight = Adapter(64, 50).down.weight
-    assert 0.99 / 8 < weight.abs().max().item() <= 1 / 8 and weight.std().item() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.03)
+    assert 0.99 / 8 < weight.abs().max().item() <= 1 / 8 and weight.std().item() == pytest.approx(
+        1 / 8 / math.sqrt(3), rel=0.03
+    )

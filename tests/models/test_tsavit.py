@@ -27,8 +27,17 @@ def test_vit_base_has_the_parameters_of_the_paper_s_geometry():
         vit = model.backbone
         assert count(model.parameters()) == 85_797_120
         parts = (vit.patch_embed, vit.norm, vit.blocks, model.tsa)
-        assert [count(part.parameters()) for part in parts] == [590_592, 1_536, 77_966_592, 7_085_568]
-        assert [vit.cls_token.numel(), vit.pos_embed.numel(), model.shared_embedding.numel()] == [768, 151_296, 768]
+        assert [count(part.parameters()) for part in parts] == [
+            590_592,
+            1_536,
+            77_966_592,
+            7_085_568,
+        ]
+        assert [vit.cls_token.numel(), vit.pos_embed.numel(), model.shared_embedding.numel()] == [
+            768,
+            151_296,
+            768,
+        ]
         assert all(count(block.parameters()) == 7_087_872 for block in vit.blocks)
         model.head.grow(range(100))
         assert count(model.parameters()) == 85_797_120 + 76_900
@@ -45,13 +54,27 @@ def test_vit_base_with_adapters_and_five_frozen_blocks_has_the_released_code_s_p
 
 
 def test_the_small_vit_of_the_design_keeps_five_blocks_and_counts_its_tokens():
-    model = TSAViT("vit_tiny_patch16_224", image_size=32, patch_size=4, msa_blocks=5, backbone_options={"embed_dim": 192, "num_heads": 3})
-    assert len(model.backbone.blocks) == 5 and model.features(images(size=32)).tokens.shape == (3, 65, 192)
+    model = TSAViT(
+        "vit_tiny_patch16_224",
+        image_size=32,
+        patch_size=4,
+        msa_blocks=5,
+        backbone_options={"embed_dim": 192, "num_heads": 3},
+    )
+    assert len(model.backbone.blocks) == 5 and model.features(images(size=32)).tokens.shape == (
+        3,
+        65,
+        192,
+    )
     assert model.tsa[0].num_heads == 3
 
 
 def test_msa_blocks_is_the_depth_less_the_tsa_blocks():
-    assert [len(small(msa_blocks=None, tsa_blocks=l_t).backbone.blocks) for l_t in (1, 2, 5)] == [5, 4, 1]
+    assert [len(small(msa_blocks=None, tsa_blocks=l_t).backbone.blocks) for l_t in (1, 2, 5)] == [
+        5,
+        4,
+        1,
+    ]
 
 
 def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
@@ -60,12 +83,22 @@ def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
     embedding = model.shared_embedding
     for block in model.tsa:
         embedding = block(embedding, tokens)
-    assert torch.equal(model.embed(images()), embedding) and torch.equal(model.features(images()).tokens, tokens)
+    assert torch.equal(model.embed(images()), embedding) and torch.equal(
+        model.features(images()).tokens, tokens
+    )
 
 
 def test_blocks_beyond_msa_blocks_are_left_out():
     torch.manual_seed(0)
-    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=8, patch_size=4, embed_dim=24, num_heads=3, depth=6).eval()
+    vit = timm.create_model(
+        "vit_tiny_patch16_224",
+        num_classes=0,
+        img_size=8,
+        patch_size=4,
+        embed_dim=24,
+        num_heads=3,
+        depth=6,
+    ).eval()
     vit.blocks = vit.blocks[:4]
     assert torch.equal(small().eval().features(images()).tokens, vit.forward_features(images()))
 
@@ -74,7 +107,9 @@ def test_forward_is_classify_of_embed_and_get_features_is_embed():
     model = small().eval()
     model.head.grow([1, 4])
     embedding = model.embed(images())
-    assert torch.equal(model(images()), model.classify(embedding)) and torch.equal(model.get_features(images()), embedding)
+    assert torch.equal(model(images()), model.classify(embedding)) and torch.equal(
+        model.get_features(images()), embedding
+    )
     assert model(images()).shape == (3, 5)
 
 
@@ -84,14 +119,18 @@ def test_every_parameter_trains():
         nn.init.normal_(block.adapter.up.weight)  # at 0 it hides the down-projection
     model.head.grow([0, 1])
     model(images()).square().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert [
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()
+    ] == []
 
 
 def test_the_paper_s_shared_embedding_gets_a_gradient_through_the_query():
     model = small()
     model.head.grow([0, 1])
     model(images()).square().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert [
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()
+    ] == []
 
 
 @pytest.mark.parametrize("adapter_dim", [0, 4])
@@ -102,7 +141,9 @@ def test_frozen_parameters_get_no_gradient_and_the_others_do(adapter_dim):
     embeddings = ("backbone.patch_embed.", "backbone.cls_token", "backbone.pos_embed")
     blocks = ("backbone.blocks.0.", "backbone.blocks.1.")
     for name, parameter in model.named_parameters():
-        frozen = name.startswith(embeddings) or (name.startswith(blocks) and ".adapter." not in name)
+        frozen = name.startswith(embeddings) or (
+            name.startswith(blocks) and ".adapter." not in name
+        )
         assert parameter.requires_grad != frozen and (parameter.grad is None) == frozen, name
 
 
@@ -114,7 +155,9 @@ def test_a_given_prefix_gives_bitwise_the_full_forward_in_value_and_gradient():
     trained = [p for p in model.parameters() if p.requires_grad]
     shared, full = model.embed(images(), prefix), model.embed(images())
     assert torch.equal(shared, full)
-    gradients = [torch.autograd.grad(model.classify(e).square().sum(), trained) for e in (shared, full)]
+    gradients = [
+        torch.autograd.grad(model.classify(e).square().sum(), trained) for e in (shared, full)
+    ]
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
     assert torch.equal(model.embed(images() + 9, prefix), full), "the images are not read again"
 
@@ -134,11 +177,18 @@ def test_a_frozen_prefix_stays_in_eval_mode_and_the_rest_follows():
     model = small(frozen_blocks=2, backbone_options={"proj_drop_rate": 0.5, "pos_drop_rate": 0.5})
     assert torch.equal(model.train().prefix(images()), model.eval().prefix(images()))
     model.train()
-    assert [block.training for block in model.backbone.blocks] == [False, False, True, True] and model.tsa.training
+    assert [block.training for block in model.backbone.blocks] == [
+        False,
+        False,
+        True,
+        True,
+    ] and model.tsa.training
     assert not torch.equal(model.embed(images()), model.embed(images()))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"frozen_blocks": 2, "adapter_dim": 4}], ids=["nothing frozen", "adapters"])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"frozen_blocks": 2, "adapter_dim": 4}], ids=["nothing frozen", "adapters"]
+)
 def test_where_nothing_can_be_shared_the_prefix_is_none_and_another_is_refused(arguments):
     model = small(**arguments)
     assert model.prefix(images()) is None and model.backbone.blocks[0].training
@@ -163,13 +213,18 @@ def test_features_are_embed_and_its_tokens_and_the_outputs_of_four_blocks_from_o
     features = model.features(x)
     assert [end for end, _ in calls] == [1, 2, 3, 4]
     outputs = dict(calls)
-    assert torch.equal(features.embedding, model.embed(x)) and torch.equal(features.tokens, model.backbone.norm(outputs[4]))
+    assert torch.equal(features.embedding, model.embed(x)) and torch.equal(
+        features.tokens, model.backbone.norm(outputs[4])
+    )
     assert len(features.stages) == 4
     for end, stage in zip((1, 2, 3, 4), features.stages, strict=True):
         assert_map(stage, outputs[end][:, 3:], (2, 3))  # class token and two registers first
 
 
-@pytest.mark.parametrize("msa_blocks, ends", [(1, (1,) * 4), (2, (1, 1, 2, 2)), (3, (1, 2, 2, 3)), (5, (1, 2, 4, 5)), (6, (2, 3, 4, 6))])
+@pytest.mark.parametrize(
+    "msa_blocks, ends",
+    [(1, (1,) * 4), (2, (1, 1, 2, 2)), (3, (1, 2, 2, 3)), (5, (1, 2, 4, 5)), (6, (2, 3, 4, 6))],
+)
 def test_stage_k_ends_with_block_round_k_l_m_over_4(msa_blocks, ends):
     model = small(msa_blocks=msa_blocks).eval()
     calls = watch(model)
@@ -195,7 +250,9 @@ def test_variants_of_timm_s_vit_keep_timm_s_tokens(options, size, patch):
     model = small(image_size=size, patch_size=patch, backbone_options=options).eval()
     x, calls = images(channels=options.get("in_chans", 3), size=size), watch(model)
     features, outputs = model.features(x), dict(calls)
-    assert torch.equal(features.tokens, model.backbone.forward_features(x)) and torch.equal(features.embedding, model.embed(x))
+    assert torch.equal(features.tokens, model.backbone.forward_features(x)) and torch.equal(
+        features.embedding, model.embed(x)
+    )
     prefix_tokens = features.tokens.shape[1] - (size // patch) ** 2
     assert prefix_tokens == model.backbone.num_prefix_tokens
     assert_map(features.stages[-1], outputs[4][:, prefix_tokens:], (size // patch, size // patch))
@@ -203,12 +260,16 @@ def test_variants_of_timm_s_vit_keep_timm_s_tokens(options, size, patch):
 
 def test_a_dynamic_vit_gives_stages_of_the_image_s_own_grid():
     model = small(backbone_options={"dynamic_img_size": True}).eval()
-    assert [stage.shape[2:] for stage in model.features(torch.randn(2, 3, 12, 16)).stages] == [(3, 4)] * 4
+    assert [stage.shape[2:] for stage in model.features(torch.randn(2, 3, 12, 16)).stages] == [
+        (3, 4)
+    ] * 4
 
 
 def test_an_averaging_backbone_keeps_its_last_norm_for_every_token():
     model = small(backbone_options={"global_pool": "avg"}).eval()
-    assert isinstance(model.backbone.norm, nn.LayerNorm) and not list(model.backbone.fc_norm.parameters())
+    assert isinstance(model.backbone.norm, nn.LayerNorm) and not list(
+        model.backbone.fc_norm.parameters()
+    )
     tokens = model.features(images()).tokens
     torch.testing.assert_close(tokens.mean(-1), torch.zeros(3, 5), rtol=0, atol=1e-6)
 
@@ -216,12 +277,16 @@ def test_an_averaging_backbone_keeps_its_last_norm_for_every_token():
 def test_drop_path_acts_in_the_tsa_blocks_only():
     model = small(drop_path=0.5, residual=True).train()
     first, second = model.features(images()), model.features(images())
-    assert torch.equal(first.tokens, second.tokens) and not torch.equal(first.embedding, second.embedding)
+    assert torch.equal(first.tokens, second.tokens) and not torch.equal(
+        first.embedding, second.embedding
+    )
     assert torch.equal(model.eval().embed(images()), model.embed(images()))
 
 
 def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
-    embedding = small(backbone_options={"embed_dim": 600, "depth": 1}, msa_blocks=1).shared_embedding
+    embedding = small(
+        backbone_options={"embed_dim": 600, "depth": 1}, msa_blocks=1
+    ).shared_embedding
     assert embedding.std().item() == pytest.approx(0.02, rel=0.1) and embedding.requires_grad
     assert not small(embedding_std=0).shared_embedding.any()
 
@@ -233,7 +298,9 @@ def test_a_model_of_another_dtype_grows_and_answers_in_it(dtype, residual):
     model.head.grow([0, 2])
     logits = model(images(dtype=dtype))
     assert logits.dtype == dtype
-    torch.testing.assert_close(logits.float()[:, [0, 2]], model.float()(images())[:, [0, 2]], rtol=0.1, atol=0.05)
+    torch.testing.assert_close(
+        logits.float()[:, [0, 2]], model.float()(images())[:, [0, 2]], rtol=0.1, atol=0.05
+    )
 
 
 def test_autocast_changes_the_answer_by_rounding_only():
@@ -241,7 +308,9 @@ def test_autocast_changes_the_answer_by_rounding_only():
     model.head.grow([0, 2])
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(images())
-    torch.testing.assert_close(logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05)
+    torch.testing.assert_close(
+        logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05
+    )
 
 
 def test_a_deep_copy_is_independent_also_after_a_backward():

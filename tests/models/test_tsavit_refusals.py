@@ -38,7 +38,10 @@ def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
         ({"embedding_std": -0.1}, "embedding_std must be 0 or more, got -0.1"),
         ({"drop_path": 1.0}, r"drop_path must be in \[0, 1\), got 1.0"),
         ({"drop_path": -0.1}, r"drop_path must be in \[0, 1\), got -0.1"),
-        ({"backbone_options": {"embed_dims": 12}}, "unknown key 'embed_dims'. Did you mean embed_dim"),
+        (
+            {"backbone_options": {"embed_dims": 12}},
+            "unknown key 'embed_dims'. Did you mean embed_dim",
+        ),
         ({"backbone_options": {"img_size": 12}}, "'img_size' is not an option: pass image_size"),
         ({"backbone_options": {"embed_dim": 25}}, "timm cannot build 'vit_tiny_patch16_224'.*25"),
         ({"backbone_options": {"patch_drop_rate": 0.5}}, "patch_drop_rate must be 0"),
@@ -53,8 +56,14 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("vit_tiny_patch16_225", "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224"),
-        ("vit_base_patch16_224.mea", "Unknown backbone 'vit_base_patch16_224.mea'. Did you mean .*vit_base_patch16_224.mae"),
+        (
+            "vit_tiny_patch16_225",
+            "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224",
+        ),
+        (
+            "vit_base_patch16_224.mea",
+            "Unknown backbone 'vit_base_patch16_224.mea'. Did you mean .*vit_base_patch16_224.mae",
+        ),
         ("hf_hub:someone/model", "Unknown backbone"),
         ("resnet18", "'resnet18' is not one of timm's plain VisionTransformers"),
         ("beit_base_patch16_224", "'beit_base_patch16_224' is not one of"),
@@ -68,7 +77,10 @@ def test_a_backbone_that_will_not_do_is_refused_by_name(name, message):
 
 @pytest.mark.parametrize("shape", [(2, 3, 12, 8), (2, 1, 8, 8)])
 def test_images_of_another_form_are_refused_with_both_forms(shape):
-    with pytest.raises(ValueError, match=rf"TSAViT: images must be \(3, 8, 8\), got \({shape[1]}, {shape[2]}, {shape[3]}\)"):
+    with pytest.raises(
+        ValueError,
+        match=rf"TSAViT: images must be \(3, 8, 8\), got \({shape[1]}, {shape[2]}, {shape[3]}\)",
+    ):
         small()(torch.zeros(shape))
 
 

@@ -14,13 +14,25 @@ OPTIONS = {"embed_dim": 24, "num_heads": 3, "depth": 6}
 
 def model(**changes):
     torch.manual_seed(1)
-    return TSAViT("vit_tiny_patch16_224", **({"image_size": 8, "patch_size": 4, "msa_blocks": 4, "backbone_options": OPTIONS} | changes))
+    return TSAViT(
+        "vit_tiny_patch16_224",
+        **(
+            {"image_size": 8, "patch_size": 4, "msa_blocks": 4, "backbone_options": OPTIONS}
+            | changes
+        ),
+    )
 
 
 def encoder(image_size=8, patch_size=4, num_classes=0):
     """Names and shapes of an MAE file: a bare ViT of six blocks."""
     torch.manual_seed(2)
-    vit = timm.create_model("vit_tiny_patch16_224", num_classes=num_classes, img_size=image_size, patch_size=patch_size, **OPTIONS)
+    vit = timm.create_model(
+        "vit_tiny_patch16_224",
+        num_classes=num_classes,
+        img_size=image_size,
+        patch_size=patch_size,
+        **OPTIONS,
+    )
     return vit.state_dict()
 
 
@@ -41,18 +53,28 @@ def test_every_form_of_file_brings_the_encoder_and_reports_the_rest(tmp_path, na
     random = {key: tensor.clone() for key, tensor in loaded.state_dict().items()}
     report = load_weights(loaded, tmp_path / name)
     own = loaded.state_dict()
-    assert set(report.matched) == {key for key in own if key.startswith("backbone.")} and report.added == "backbone."
-    assert all(torch.equal(own[key], state[key.removeprefix("backbone.")]) for key in report.matched)
+    assert (
+        set(report.matched) == {key for key in own if key.startswith("backbone.")}
+        and report.added == "backbone."
+    )
+    assert all(
+        torch.equal(own[key], state[key.removeprefix("backbone.")]) for key in report.matched
+    )
     assert set(report.missing) == {key for key in own if not key.startswith("backbone.")}
     assert all(torch.equal(own[key], random[key]) for key in report.missing)
-    assert set(report.unexpected) == {"decoder.weight", *(key for key in state if key.startswith(("blocks.4.", "blocks.5.")))}
+    assert set(report.unexpected) == {
+        "decoder.weight",
+        *(key for key in state if key.startswith(("blocks.4.", "blocks.5."))),
+    }
     assert report.resampled == () and report.stripped == ""
 
 
 def test_the_constructor_loads_a_path_and_keeps_the_report(tmp_path):
     torch.save(encoder(), tmp_path / "mae.pth")
     built = model(weights=tmp_path / "mae.pth", adapter_dim=4, frozen_blocks=2)
-    assert torch.equal(built.backbone.blocks[3].mlp.fc1.weight, encoder()["blocks.3.mlp.fc1.weight"])
+    assert torch.equal(
+        built.backbone.blocks[3].mlp.fc1.weight, encoder()["blocks.3.mlp.fc1.weight"]
+    )
     assert sum(".adapter." in name for name in built.load_report.missing) == 16
     assert not built.backbone.blocks[0].mlp.fc1.weight.requires_grad
     assert model(weights=str(tmp_path / "mae.pth")).load_report.matched
@@ -65,8 +87,12 @@ def test_position_embeddings_are_resampled_to_the_grid_and_said_to_be(tmp_path):
     report = load_weights(built, tmp_path / "large.pth")
     assert report.resampled == ("backbone.pos_embed",) and "backbone.pos_embed" in report.matched
     position, source = built.backbone.pos_embed.detach(), state["pos_embed"]
-    assert position.shape == (1, 7, 24) and torch.equal(position[:, 0], source[:, 0]), "the class token's is copied"
-    assert torch.equal(position, resample_abs_pos_embed(source, new_size=[2, 3], num_prefix_tokens=1))
+    assert position.shape == (1, 7, 24) and torch.equal(position[:, 0], source[:, 0]), (
+        "the class token's is copied"
+    )
+    assert torch.equal(
+        position, resample_abs_pos_embed(source, new_size=[2, 3], num_prefix_tokens=1)
+    )
     for channel in range(24):
         plane = source[0, 1:, channel].reshape(1, 1, 4, 4)
         wanted = torch.nn.functional.interpolate(plane, size=(2, 3), mode="bicubic", antialias=True)
@@ -75,7 +101,10 @@ def test_position_embeddings_are_resampled_to_the_grid_and_said_to_be(tmp_path):
 
 def test_a_position_embedding_of_no_square_grid_is_refused(tmp_path):
     torch.save(encoder() | {"pos_embed": torch.zeros(1, 7, 24)}, tmp_path / "odd.pth")
-    with pytest.raises(ValueError, match=r"odd.pth: backbone.pos_embed has shape \(1, 7, 24\), TSAViT needs \(1, 5, 24\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"odd.pth: backbone.pos_embed has shape \(1, 7, 24\), TSAViT needs \(1, 5, 24\)",
+    ):
         load_weights(model(), tmp_path / "odd.pth")
 
 
@@ -83,7 +112,10 @@ def test_another_shape_is_refused_with_both_and_nothing_is_copied(tmp_path):
     torch.save(encoder(patch_size=2), tmp_path / "small.pth")
     built = model()
     before = {name: tensor.clone() for name, tensor in built.state_dict().items()}
-    with pytest.raises(ValueError, match=r"backbone.patch_embed.proj.weight has shape \(24, 3, 2, 2\), TSAViT needs \(24, 3, 4, 4\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"backbone.patch_embed.proj.weight has shape \(24, 3, 2, 2\), TSAViT needs \(24, 3, 4, 4\)",
+    ):
         load_weights(built, tmp_path / "small.pth")
     assert all(torch.equal(tensor, before[name]) for name, tensor in built.state_dict().items())
 
@@ -109,7 +141,9 @@ def test_a_checkpoint_of_ours_brings_everything_and_the_rows_of_its_head(tmp_pat
 
 
 def test_names_with_the_prefix_of_data_parallel_are_stripped_and_it_is_said(tmp_path):
-    torch.save({f"module.{name}": tensor for name, tensor in encoder().items()}, tmp_path / "parallel.pth")
+    torch.save(
+        {f"module.{name}": tensor for name, tensor in encoder().items()}, tmp_path / "parallel.pth"
+    )
     report = load_weights(model(), tmp_path / "parallel.pth")
     assert report.stripped == "module." and "backbone.cls_token" in report.matched
     assert "module.blocks.5.norm1.weight" in report.unexpected
@@ -119,7 +153,9 @@ def test_weights_go_into_a_bare_encoder_and_into_another_dtype(tmp_path):
     torch.save(encoder(), tmp_path / "mae.pth")
     built = model().double()
     load_weights(built, tmp_path / "mae.pth")
-    assert built.backbone.cls_token.dtype == torch.float64 and torch.equal(built.backbone.cls_token.float(), encoder()["cls_token"])
+    assert built.backbone.cls_token.dtype == torch.float64 and torch.equal(
+        built.backbone.cls_token.float(), encoder()["cls_token"]
+    )
     report = load_weights(built.backbone, tmp_path / "mae.pth")
     assert report.missing == () and report.added == ""
 
@@ -128,7 +164,9 @@ def test_a_head_of_another_width_is_refused(tmp_path):
     head = GrowingLinear(6)
     head.grow([1])
     torch.save(head.state_dict(), tmp_path / "head.pth")
-    with pytest.raises(ValueError, match=r"weight has shape \(2, 6\), GrowingLinear needs \(0, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"weight has shape \(2, 6\), GrowingLinear needs \(0, 5\)"
+    ):
         load_weights(GrowingLinear(5), tmp_path / "head.pth")
 
 
@@ -144,7 +182,11 @@ class Harmful:
         return (shutil.rmtree, ("/nonexistent/never",))
 
 
-@pytest.mark.parametrize("content", [Harmful(), {"model": encoder(), "args": argparse.Namespace(lr=1)}], ids=["code", "namespace"])
+@pytest.mark.parametrize(
+    "content",
+    [Harmful(), {"model": encoder(), "args": argparse.Namespace(lr=1)}],
+    ids=["code", "namespace"],
+)
 def test_a_file_with_pickled_objects_is_refused_by_name_and_not_run(tmp_path, content, monkeypatch):
     torch.save(content, tmp_path / "objects.pth")
     monkeypatch.setattr(shutil, "rmtree", lambda *_: pytest.fail("the file was executed"))
@@ -152,7 +194,9 @@ def test_a_file_with_pickled_objects_is_refused_by_name_and_not_run(tmp_path, co
         load_weights(model(), tmp_path / "objects.pth")
 
 
-@pytest.mark.parametrize("name", ["cut.pth", "cut.safetensors", "text.pth", "zero.pt", "zero.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["cut.pth", "cut.safetensors", "text.pth", "zero.pt", "zero.safetensors"]
+)
 def test_a_damaged_file_is_refused_by_name(tmp_path, name):
     path = tmp_path / name
     if name.startswith("cut"):
@@ -174,5 +218,8 @@ def test_a_missing_file_and_an_unknown_ending_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent.pth"):
         model(weights=tmp_path / "absent.pth")
     (tmp_path / "weights.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"weights.npz: a weights file ends in .safetensors, .pth or .pt, not '.npz'"):
+    with pytest.raises(
+        ValueError,
+        match=r"weights.npz: a weights file ends in .safetensors, .pth or .pt, not '.npz'",
+    ):
         model(weights=tmp_path / "weights.npz")

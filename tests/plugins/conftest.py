@@ -6,7 +6,9 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "losses"))  # loops.py: the equations without tensors
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "losses")
+)  # loops.py: the equations without tensors
 
 from plugin_hosts import digits_benchmark
 

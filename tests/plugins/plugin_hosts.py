@@ -20,7 +20,11 @@ from avalanche_hfc.strategies import IncrementalTemplate
 ORDER = [3, 7, 0, 9, 4, 1, 8, 2, 6, 5]
 SIZES = [4, 3, 3]
 CLASSES = [[3, 7, 0, 9], [4, 1, 8], [2, 6, 5]]
-STEPS = [[0, -1, -1, 0, -1, -1, -1, 0, -1, 0], [0, 1, -1, 0, 1, -1, -1, 0, 1, 0], [0, 1, 2, 0, 1, 2, 2, 0, 1, 0]]  # by column
+STEPS = [
+    [0, -1, -1, 0, -1, -1, -1, 0, -1, 0],
+    [0, 1, -1, 0, 1, -1, -1, 0, 1, 0],
+    [0, 1, 2, 0, 1, 2, 2, 0, 1, 0],
+]  # by column
 PER_CLASS = 12
 MEMORY_ROWS = 10
 DER_ALPHA, DER_BETA = 0.3, 0.7
@@ -30,7 +34,9 @@ DER_ALPHA, DER_BETA = 0.3, 0.7
 def digit_tensors(per_class=PER_CLASS):
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(labels)
-    rows = torch.stack([(y == c).nonzero()[:per_class, 0] for c in range(10)], dim=1).flatten()  # classes take turns
+    rows = torch.stack(
+        [(y == c).nonzero()[:per_class, 0] for c in range(10)], dim=1
+    ).flatten()  # classes take turns
     return x[rows], y[rows]
 
 
@@ -44,13 +50,24 @@ def digits_benchmark(**options):
     data = digit_data(*digit_tensors())
     sizes = dict(enumerate(SIZES))
     return nc_benchmark(
-        data, data, n_experiences=3, task_labels=False, shuffle=False, fixed_class_order=ORDER, per_exp_classes=sizes, **options
+        data,
+        data,
+        n_experiences=3,
+        task_labels=False,
+        shuffle=False,
+        fixed_class_order=ORDER,
+        per_exp_classes=sizes,
+        **options,
     )
 
 
 def network(head="incremental", *, body=None, seed=0):
     torch.manual_seed(seed)
-    heads = {"incremental": IncrementalClassifier, "growing": GrowingLinear, "fixed": lambda width: nn.Linear(width, 10)}
+    heads = {
+        "incremental": IncrementalClassifier,
+        "growing": GrowingLinear,
+        "fixed": lambda width: nn.Linear(width, 10),
+    }
     return nn.Sequential(body or nn.Sequential(nn.Linear(64, 32), nn.ReLU()), heads[head](32))
 
 
@@ -60,7 +77,12 @@ def sgd(model):
 
 def common(model, plugins, epochs):
     return dict(
-        optimizer=sgd(model), train_mb_size=32, train_epochs=epochs, eval_mb_size=64, plugins=list(plugins), evaluator=EvaluationPlugin()
+        optimizer=sgd(model),
+        train_mb_size=32,
+        train_epochs=epochs,
+        eval_mb_size=64,
+        plugins=list(plugins),
+        evaluator=EvaluationPlugin(),
     )
 
 
@@ -75,12 +97,18 @@ def of_kind(kind, head="incremental", **extras):
 def icarl(plugins, epochs=2, model=None, **options):
     model = model or network()
     extras = {"memory_size": 40, "buffer_transform": None, "fixed_memory": True}
-    return compat.RepairedICaRL(feature_extractor=model[0], classifier=model[1], **(common(model, plugins, epochs) | extras | options))
+    return compat.RepairedICaRL(
+        feature_extractor=model[0],
+        classifier=model[1],
+        **(common(model, plugins, epochs) | extras | options),
+    )
 
 
 def naive_with_bic(plugins, epochs=2, model=None, lamb=-1, bic_first=False, **options):
     bic = compat.RepairedBiCPlugin(**BIC, lamb=lamb)
-    return of_kind(Naive, **CE)([bic, *plugins] if bic_first else [*plugins, bic], epochs, model, **options)
+    return of_kind(Naive, **CE)(
+        [bic, *plugins] if bic_first else [*plugins, bic], epochs, model, **options
+    )
 
 
 CE = {"criterion": nn.CrossEntropyLoss()}
@@ -118,11 +146,15 @@ def weights(model):
 
 
 def same(left, right):
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
 
 
 class Watch(SupervisedPlugin):
-    """Calls `look(strategy)` at one event and keeps what it returns. `step` limits it to one step."""
+    """Calls `look(strategy)` at one event and keeps what it returns. `step` limits it to one
+    step.
+    """
 
     def __init__(self, event, look, step=None):
         super().__init__()

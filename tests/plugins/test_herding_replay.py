@@ -1,4 +1,6 @@
-"""Herding replay: which images are kept, how they come back, and what the herding pass leaves behind: nothing."""
+"""Herding replay: which images are kept, how they come back, and what the herding pass leaves
+behind: nothing.
+"""
 
 import random
 
@@ -31,7 +33,9 @@ from avalanche_hfc.plugins.features import feature_function, features_of
 
 HERDED = ["naive", "naive-growing", "lwf", "ewc", "ours"]
 BUDGETS = pytest.mark.parametrize(
-    ("budget", "limits"), [({"mem_size": 22}, (5, 3, 2)), ({"per_class": 3}, (3, 3, 3))], ids=["total", "per-class"]
+    ("budget", "limits"),
+    [({"mem_size": 22}, (5, 3, 2)), ({"per_class": 3}, (3, 3, 3))],
+    ids=["total", "per-class"],
 )
 
 
@@ -74,13 +78,20 @@ def expected_positions(benchmark, models, limit, upto=3):
 
 @BUDGETS
 @pytest.mark.parametrize("name", HERDED)
-def test_the_exemplars_are_the_herding_order_of_unit_features_under_the_eval_transform(name, budget, limits):
+def test_the_exemplars_are_the_herding_order_of_unit_features_under_the_eval_transform(
+    name, budget, limits
+):
     benchmark, herding = transformed_benchmark(), HerdingReplayPlugin(**budget)
-    kept = Watch("after_training_exp", lambda strategy: {c: p.tolist() for c, p in herding.positions_of_class().items()})
+    kept = Watch(
+        "after_training_exp",
+        lambda strategy: {c: p.tolist() for c, p in herding.positions_of_class().items()},
+    )
     _, models = trained(name, benchmark, herding, kept)
     for step, limit in enumerate(limits):
         assert kept.seen[step] == expected_positions(benchmark, models, limit, upto=step + 1)
-        assert sum(len(positions) for positions in kept.seen[step].values()) == limit * sum(SIZES[: step + 1])
+        assert sum(len(positions) for positions in kept.seen[step].values()) == limit * sum(
+            SIZES[: step + 1]
+        )
 
 
 def test_another_rule_gives_its_own_order():
@@ -94,24 +105,38 @@ def test_another_rule_gives_its_own_order():
 @pytest.mark.parametrize("name", HERDED)
 def test_a_step_trains_on_its_own_images_and_the_exemplars_all_under_the_training_transform(name):
     benchmark, herding = transformed_benchmark(), HerdingReplayPlugin(mem_size=22)
-    sizes = Watch("before_training_exp", lambda strategy: (len(strategy.adapted_dataset), len(herding.memory)))
+    sizes = Watch(
+        "before_training_exp", lambda strategy: (len(strategy.adapted_dataset), len(herding.memory))
+    )
     batches = Watch("before_backward", lambda strategy: (strategy.mb_x, strategy.mb_y), step=2)
     kept = Watch("after_training_exp", lambda strategy: herding.memory.positions())
     trained(name, benchmark, herding, sizes, batches, kept)
     assert sizes.seen == [(48, 0), (36 + 20, 20), (36 + 21, 21)]
     x, y = digit_tensors()
-    in_order = torch.cat([torch.as_tensor(rows) for rows in benchmark.train_exps_patterns_assignment])  # position -> row of the raw data
+    in_order = torch.cat(
+        [torch.as_tensor(rows) for rows in benchmark.train_exps_patterns_assignment]
+    )  # position -> row of the raw data
     rows = torch.cat([in_order[84:], in_order[kept.seen[1]]])
-    expected = sorted([*negative(image).tolist(), label] for image, label in zip(x[rows], y[rows].tolist(), strict=True))
+    expected = sorted(
+        [*negative(image).tolist(), label]
+        for image, label in zip(x[rows], y[rows].tolist(), strict=True)
+    )
     images, labels = (torch.cat(parts) for parts in zip(*batches.seen, strict=True))
-    assert sorted([*image.tolist(), label] for image, label in zip(images, labels.tolist(), strict=True)) == expected
+    assert (
+        sorted(
+            [*image.tolist(), label] for image, label in zip(images, labels.tolist(), strict=True)
+        )
+        == expected
+    )
 
 
 def test_positions_lead_back_to_the_right_images_and_labels():
     benchmark, herding = transformed_benchmark(), HerdingReplayPlugin(mem_size=30)
     trained("ours", benchmark, herding)
     x, y = digit_tensors()
-    in_order = torch.cat([torch.as_tensor(rows) for rows in benchmark.train_exps_patterns_assignment])
+    in_order = torch.cat(
+        [torch.as_tensor(rows) for rows in benchmark.train_exps_patterns_assignment]
+    )
     assert sorted(herding.positions_of_class()) == list(range(10))
     for class_id, positions in herding.positions_of_class().items():
         assert (y[in_order[positions]] == class_id).all() and len(set(positions.tolist())) == 3
@@ -125,16 +150,23 @@ def test_positions_lead_back_to_the_right_images_and_labels():
 @pytest.mark.parametrize("name", ["naive", "ours"])
 def test_batches_without_task_labels_are_replayed_too(name):
     data = digit_data(*digit_tensors())
-    benchmark = class_incremental_benchmark({"train": data, "test": data}, class_order=ORDER, num_classes_per_exp=SIZES)
+    benchmark = class_incremental_benchmark(
+        {"train": data, "test": data}, class_order=ORDER, num_classes_per_exp=SIZES
+    )
     herding = HerdingReplayPlugin(mem_size=22)
-    batches = Watch("before_backward", lambda strategy: (len(strategy.mbatch), strategy.mb_y), step=2)
+    batches = Watch(
+        "before_backward", lambda strategy: (len(strategy.mbatch), strategy.mb_y), step=2
+    )
     _, models = trained(name, benchmark, herding, batches)
     assert {width for width, _ in batches.seen} == {2}
     counts = torch.cat([labels for _, labels in batches.seen]).bincount(minlength=10).tolist()
     assert counts == [12 if c in CLASSES[2] else 3 for c in range(10)]
     for step, (class_ids, model) in enumerate(zip(CLASSES, models, strict=True)):
         source = herding.sources[step]
-        images, labels = torch.stack([sample[0] for sample in source]), torch.tensor([sample[1] for sample in source])
+        images, labels = (
+            torch.stack([sample[0] for sample in source]),
+            torch.tensor([sample[1] for sample in source]),
+        )
         for class_id in class_ids:
             own = (labels == class_id).nonzero()[:, 0]
             order = herding_order(model[0](images[own]).detach(), 2)
@@ -147,11 +179,16 @@ def test_images_of_the_digits_split_are_replayed():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     herding = HerdingReplayPlugin(mem_size=50)
     labels = Watch("before_backward", lambda strategy: strategy.mb_y, step=4)
-    train(HOSTS["ours"]([herding, labels], epochs=1, model=model, train_mb_size=512), benchmark.train_stream)
+    train(
+        HOSTS["ours"]([herding, labels], epochs=1, model=model, train_mb_size=512),
+        benchmark.train_stream,
+    )
     counts = torch.cat(labels.seen).bincount(minlength=10)
     new = torch.tensor(list(benchmark.train_stream[4].dataset.targets)).bincount(minlength=10)
     assert counts.tolist() == [6 if c not in ORDER[8:] else new[c].item() for c in range(10)]
-    assert {c: len(kept) for c, kept in herding.positions_of_class().items()} == dict.fromkeys(range(10), 5)
+    assert {c: len(kept) for c, kept in herding.positions_of_class().items()} == dict.fromkeys(
+        range(10), 5
+    )
 
 
 def depth(node):
@@ -162,12 +199,24 @@ def test_nothing_nests_in_twenty_steps():
     torch.manual_seed(3)
     y = torch.arange(20).repeat(5)
     data = digit_data(torch.randn(100, 64), y)
-    benchmark = nc_benchmark(data, data, n_experiences=20, task_labels=False, fixed_class_order=list(range(20)), train_transform=negative)
+    benchmark = nc_benchmark(
+        data,
+        data,
+        n_experiences=20,
+        task_labels=False,
+        fixed_class_order=list(range(20)),
+        train_transform=negative,
+    )
     herding = HerdingReplayPlugin(mem_size=20)
 
     def structure(strategy):
         dataset = strategy.adapted_dataset
-        return len(dataset), depth(dataset._flat_data), len(flatten(dataset).sources), len(herding.memory)
+        return (
+            len(dataset),
+            depth(dataset._flat_data),
+            len(flatten(dataset).sources),
+            len(herding.memory),
+        )
 
     watch = Watch("before_training_exp", structure)
     model = nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 20))
@@ -179,7 +228,9 @@ def test_nothing_nests_in_twenty_steps():
 
 
 def normed_network():
-    return network(body=nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5)))
+    return network(
+        body=nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5))
+    )
 
 
 def random_states():
@@ -187,19 +238,29 @@ def random_states():
 
 
 @pytest.mark.parametrize("name", ["naive", "ours"])
-def test_the_herding_pass_leaves_modes_weights_statistics_and_random_numbers_as_they_were(name, benchmark, annotations_unchecked):
+def test_the_herding_pass_leaves_modes_weights_statistics_and_random_numbers_as_they_were(
+    name, benchmark, annotations_unchecked
+):
     def freeze_and_look(strategy):
         strategy.model.train()
         strategy.model[0][1].eval()  # a submodule that the user keeps frozen
         return look(strategy)
 
     def look(strategy):
-        return [module.training for module in strategy.model.modules()], weights(strategy.model), random_states()
+        return (
+            [module.training for module in strategy.model.modules()],
+            weights(strategy.model),
+            random_states(),
+        )
 
     before, after = Watch("after_training_exp", freeze_and_look), Watch("after_training_exp", look)
-    strategy = HOSTS[name]([before, HerdingReplayPlugin(mem_size=20), after], epochs=1, model=normed_network())
+    strategy = HOSTS[name](
+        [before, HerdingReplayPlugin(mem_size=20), after], epochs=1, model=normed_network()
+    )
     train(strategy, benchmark.train_stream)
-    for (modes, values, states), (modes_after, values_after, states_after) in zip(before.seen, after.seen, strict=True):
+    for (modes, values, states), (modes_after, values_after, states_after) in zip(
+        before.seen, after.seen, strict=True
+    ):
         assert modes == modes_after and modes.count(False) == 1
         assert same(values, values_after)
         assert states == states_after
@@ -267,7 +328,9 @@ def test_the_features_are_what_enters_the_classifier(model, expected):
 def test_features_do_not_depend_on_the_way_the_images_are_loaded(monkeypatch):
     dataset = transformed_benchmark().train_stream[1].dataset
     model = normed_network().train()
-    ways = [features_of(model, dataset, batch_size=size, device=torch.device("cpu")) for size in (7, 64)]
+    ways = [
+        features_of(model, dataset, batch_size=size, device=torch.device("cpu")) for size in (7, 64)
+    ]
     monkeypatch.setattr(features, "flatten", lambda dataset: None)  # Avalanche's own way
     ways.append(features_of(model, dataset, batch_size=7, device=torch.device("cpu")))
     x, _ = digit_tensors()
@@ -282,12 +345,20 @@ def test_class_means_are_the_unit_means_of_the_exemplars_unit_features_under_the
     with pytest.raises(ValueError, match="no exemplars yet"):
         plugin.class_means(None)
     strategy, _ = trained("ours", benchmark, plugin)
-    images = torch.cat([torch.stack([x for x, *_ in experience.dataset.eval()]) for experience in benchmark.train_stream])
+    images = torch.cat(
+        [
+            torch.stack([x for x, *_ in experience.dataset.eval()])
+            for experience in benchmark.train_stream
+        ]
+    )
     embed = feature_function(strategy.model)
     means = plugin.class_means(strategy)
     assert list(means) == list(plugin.memory.classes)
     with torch.no_grad():
         for class_id, mean in means.items():
-            unit = [embed(images[p][None])[0] / embed(images[p][None])[0].norm() for p in plugin.memory.of(class_id).tolist()]
+            unit = [
+                embed(images[p][None])[0] / embed(images[p][None])[0].norm()
+                for p in plugin.memory.of(class_id).tolist()
+            ]
             by_hand = sum(unit) / len(unit)
             torch.testing.assert_close(mean, by_hand / by_hand.norm())

@@ -1,4 +1,6 @@
-"""A plugin that weighs every sample by 1 is not there: the host's final weights bit for bit, in every host."""
+"""A plugin that weighs every sample by 1 is not there: the host's final weights bit for bit, in
+every host.
+"""
 
 from functools import cache
 
@@ -22,7 +24,11 @@ alone = cache(weights_after_steps)
 
 
 def constant_weight(monkeypatch, value):
-    monkeypatch.setattr(steps, "compensation_weights", lambda logits, targets, steps: torch.full((len(targets),), value))
+    monkeypatch.setattr(
+        steps,
+        "compensation_weights",
+        lambda logits, targets, steps: torch.full((len(targets),), value),
+    )
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -37,11 +43,17 @@ def test_gfc_that_weighs_every_sample_by_a_thousandth_more_does_not(name, monkey
     assert not same(weights_after_steps(name, GFCPlugin())[-1], alone(name)[-1])
 
 
-@pytest.mark.parametrize("plugins", [[GFCPlugin], [GRDPlugin], [GFCPlugin, GRDPlugin]], ids=["gfc", "grd", "both"])
+@pytest.mark.parametrize(
+    "plugins", [[GFCPlugin], [GRDPlugin], [GFCPlugin, GRDPlugin]], ids=["gfc", "grd", "both"]
+)
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_losses_leave_the_first_step_bitwise_alone_and_act_from_the_second_on(name, plugins):
     with_losses = weights_after_steps(name, *(plugin() for plugin in plugins))
-    assert [same(*pair) for pair in zip(with_losses, alone(name), strict=True)] == [True, False, False]
+    assert [same(*pair) for pair in zip(with_losses, alone(name), strict=True)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_number_times_the_weights_is_neutral_when_the_product_is_one(monkeypatch):

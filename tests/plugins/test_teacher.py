@@ -1,4 +1,6 @@
-"""The frozen teacher: the model at the end of the step before, in eval mode, asked once per batch."""
+"""The frozen teacher: the model at the end of the step before, in eval mode, asked once per
+batch.
+"""
 
 import pytest
 import torch
@@ -32,7 +34,9 @@ class AsksToo(SupervisedPlugin):
 
 
 class CountsTeacher(SupervisedPlugin):
-    """Forward calls of the teacher in each iteration, and what is left in the caches after it. Stands last."""
+    """Forward calls of the teacher in each iteration, and what is left in the caches after it.
+    Stands last.
+    """
 
     def __init__(self):
         super().__init__()
@@ -40,7 +44,9 @@ class CountsTeacher(SupervisedPlugin):
 
     def before_training_exp(self, strategy, **kwargs):
         if FrozenTeacher.of(strategy).model is not None:
-            FrozenTeacher.of(strategy).model.register_forward_hook(lambda *_: setattr(self, "calls", self.calls + 1))
+            FrozenTeacher.of(strategy).model.register_forward_hook(
+                lambda *_: setattr(self, "calls", self.calls + 1)
+            )
 
     def before_training_iteration(self, strategy, **kwargs):
         self.calls = 0
@@ -55,24 +61,36 @@ def test_the_teacher_is_the_model_at_the_end_of_the_step_before_and_cannot_learn
     ends = Watch("after_training_exp", lambda strategy: weights(strategy.model))
     inside = Watch(
         "before_training_epoch",
-        lambda strategy: (weights(strategy.frozen_teacher.model), strategy.frozen_teacher.model)
-        if hasattr(strategy, "frozen_teacher") and strategy.frozen_teacher.model is not None
-        else None,
+        lambda strategy: (
+            (weights(strategy.frozen_teacher.model), strategy.frozen_teacher.model)
+            if hasattr(strategy, "frozen_teacher") and strategy.frozen_teacher.model is not None
+            else None
+        ),
     )
     strategy = train(HOSTS[name]([ends, GRDPlugin(), inside], epochs=1), benchmark.train_stream)
     assert inside.seen[0] is None
     for end, (at_start, teacher) in zip(ends.seen, inside.seen[1:], strict=False):
-        assert same(at_start, end) and same(weights(teacher), end)  # at the start of the step, and still at its end
+        assert same(at_start, end) and same(
+            weights(teacher), end
+        )  # at the start of the step, and still at its end
         assert not any(module.training for module in teacher.modules())
         assert not any(parameter.requires_grad for parameter in teacher.parameters())
-        assert all(parameter.grad is None or not parameter.grad.any() for parameter in teacher.parameters())
-    assert strategy.frozen_teacher.model is not strategy.model and not same(ends.seen[0], ends.seen[1])
+        assert all(
+            parameter.grad is None or not parameter.grad.any() for parameter in teacher.parameters()
+        )
+    assert strategy.frozen_teacher.model is not strategy.model and not same(
+        ends.seen[0], ends.seen[1]
+    )
 
 
 @pytest.mark.parametrize("name", ["naive", "replay", "ours"])
 def test_batch_norm_of_the_teacher_does_not_drift_and_its_dropout_is_off(name, benchmark):
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
-    asked = Watch("before_backward", lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).logits(strategy.mb_x, never)), step=1)
+    asked = Watch(
+        "before_backward",
+        lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).logits(strategy.mb_x, never)),
+        step=1,
+    )
     model = network(body=body_with_state())
     strategy = HOSTS[name]([ends, GRDPlugin(), asked], epochs=2, model=model)
     train(strategy, benchmark.train_stream[:2], seed=3)
@@ -102,7 +120,9 @@ def test_the_released_loss_and_another_that_asks_share_one_forward(benchmark):
     strategy = HOSTS["ours"]([AsksToo()], epochs=1, criterion=official)
     strategy.plugins.append(counts)
     train(strategy, benchmark.train_stream)
-    assert [calls for _, calls in counts.in_iteration] == [step > 0 for step, _ in counts.in_iteration]
+    assert [calls for _, calls in counts.in_iteration] == [
+        step > 0 for step, _ in counts.in_iteration
+    ]
     assert all(cached is None for cached in counts.left)
 
 
@@ -126,13 +146,19 @@ def test_a_batch_that_only_looks_like_the_one_before_is_asked_anew():
 
 def test_the_teacher_of_icarl_gives_logits_not_distances_to_class_means(benchmark):
     grd = GRDPlugin()
-    asked = Watch("before_backward", lambda strategy: (strategy.mb_x, grd.host.teacher_logits(strategy.mb_x)), step=1)
+    asked = Watch(
+        "before_backward",
+        lambda strategy: (strategy.mb_x, grd.host.teacher_logits(strategy.mb_x)),
+        step=1,
+    )
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
     train(HOSTS["icarl"]([ends, asked, grd], epochs=1), benchmark.train_stream[:2])
     first = ends.seen[0]
     assert asked.seen
     for x, logits in asked.seen:
-        torch.testing.assert_close(logits, first.train_classifier(first.feature_extractor(x)), rtol=0, atol=0)
+        torch.testing.assert_close(
+            logits, first.train_classifier(first.feature_extractor(x)), rtol=0, atol=0
+        )
 
 
 @pytest.mark.parametrize("name", ["er_ace", "er_ace-shipped"])
@@ -167,7 +193,10 @@ def test_the_released_loss_is_the_criterion_in_training_and_the_given_one_in_eva
         expected = nn.functional.cross_entropy(strategy.mb_output, strategy.mb_y)
         return strategy.loss.item(), expected.item()
 
-    training, evaluation = Watch("before_backward", look), Watch("after_eval_iteration", look_in_evaluation)
+    training, evaluation = (
+        Watch("before_backward", look),
+        Watch("after_eval_iteration", look_in_evaluation),
+    )
     strategy = HOSTS["ours"]([training, evaluation, ends], epochs=1, criterion=official)
     strategy.eval(benchmark.test_stream[:1])  # before any training, too
     train(strategy, benchmark.train_stream)
@@ -181,7 +210,10 @@ def test_the_released_loss_refuses_a_criterion_whose_settings_would_have_no_effe
     official = OfficialLossPlugin(eval_criterion=nn.CrossEntropyLoss(label_smoothing=0.2))
     strategy = HOSTS["ours"]([], epochs=1, criterion=official)
     before = weights(strategy.model)
-    with pytest.raises(ValueError, match=r"Recipe 'official' cannot act .* a CrossEntropyLoss with label_smoothing=0\.2; a plain"):
+    with pytest.raises(
+        ValueError,
+        match=r"Recipe 'official' cannot act .* a CrossEntropyLoss with label_smoothing=0\.2; a plain",
+    ):
         train(strategy, benchmark.train_stream)
     assert same(before, weights(strategy.model))
 

@@ -6,7 +6,15 @@ import pytest
 
 from avalanche_hfc.benchmarks import TRANSFORMS
 from avalanche_hfc.memory.herding import RULES
-from avalanche_hfc.models import ConViTEncoder, DyToxModel, ResNet18, ResNet32, TSAViT, ViT, ViTEncoder
+from avalanche_hfc.models import (
+    ConViTEncoder,
+    DyToxModel,
+    ResNet18,
+    ResNet32,
+    TSAViT,
+    ViT,
+    ViTEncoder,
+)
 from avalanche_hfc.recipes import METHODS, MODELS
 from avalanche_hfc.recipes.describe import HFC_FORMS
 from avalanche_hfc.recipes.options import CANNOT_RUN, TOTAL_ONLY, WITHOUT_MEMORY
@@ -15,13 +23,21 @@ from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
-# arguments that are no option of a recipe's method: what every strategy takes, the memory's budget, and parts that are no plain values
-COMMON = set("self model optimizer criterion train_mb_size train_epochs eval_mb_size device plugins evaluator eval_every".split())
-ELSEWHERE = COMMON | set("mem_size per_class memory own_plugins host_options buffer_transform".split())
+# arguments that are no option of a recipe's method: what every strategy takes, the memory's budget,
+# and parts that are no plain values
+COMMON = set(
+    "self model optimizer criterion train_mb_size train_epochs eval_mb_size device plugins "
+    "evaluator eval_every".split()
+)
+ELSEWHERE = COMMON | set(
+    "mem_size per_class memory own_plugins host_options buffer_transform".split()
+)
 
 
 def arguments(kind, stop):
-    """Name -> default of what a class, or one of ours that it is made of, takes by name; the nearest class speaks."""
+    """Name -> default of what a class, or one of ours that it is made of, takes by name; the
+    nearest class speaks.
+    """
     found = {}
     for base in kind.__mro__:
         if base.__module__.startswith(stop) and "__init__" in vars(base):
@@ -33,14 +49,18 @@ def arguments(kind, stop):
 
 def test_the_methods_are_the_strategies():
     assert list(METHODS) == list(STRATEGIES)
-    assert set(CANNOT_RUN) == {name for name, kind in STRATEGIES.items() if kind.cannot_run is not None}
+    assert set(CANNOT_RUN) == {
+        name for name, kind in STRATEGIES.items() if kind.cannot_run is not None
+    }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_method_has_the_options_of_its_class_with_their_defaults(name):
     taken = arguments(STRATEGIES[name], "avalanche_hfc.strategies")
     if name == "joint":
-        taken = {key: value for key, value in taken.items() if key not in ("losses", "gradient")}  # refused there
+        taken = {
+            key: value for key, value in taken.items() if key not in ("losses", "gradient")
+        }  # refused there
     options = {key: value for key, value in taken.items() if key not in ELSEWHERE}
     assert {key: option.default for key, option in METHODS[name].items()} == options
     assert (name in WITHOUT_MEMORY) == ("mem_size" not in taken)
@@ -76,14 +96,22 @@ def test_the_words_of_an_option_are_those_of_its_registry(words, allowed):
 def test_what_is_said_of_the_forms_of_hfc_is_what_they_are():
     assert hfc.RECIPES["default"] == ("balanced", "balanced", True, "present")
     assert HFC_FORMS["default"]["classification"] == "(1 - z) L_FC"
-    assert HFC_FORMS["default"]["relation"] == "z L_RD, targets that sum to 1, mean over the classes present"
+    assert (
+        HFC_FORMS["default"]["relation"]
+        == "z L_RD, targets that sum to 1, mean over the classes present"
+    )
     assert hfc.RECIPES["paper"] == (1, 1, False, "seen")
-    assert HFC_FORMS["paper"]["classification"] == "1 L_FC" and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
+    assert (
+        HFC_FORMS["paper"]["classification"] == "1 L_FC"
+        and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
+    )
     assert hfc.RECIPES["official"] is None
 
 
 def defaults(kind):
-    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+    return {
+        name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()
+    }
 
 
 OF_BACKBONE = {"embed_dim": None, "num_heads": None, "in_channels": 3}  # inside backbone_options
@@ -94,12 +122,19 @@ OF_BACKBONE = {"embed_dim": None, "num_heads": None, "in_channels": 3}  # inside
     [
         ("tsavit", defaults(TSAViT) | OF_BACKBONE),
         ("vit", defaults(ViT) | OF_BACKBONE),
-        ("dytox", defaults(ViTEncoder) | OF_BACKBONE | {"drop_path": defaults(DyToxModel)["drop_path"]}),
+        (
+            "dytox",
+            defaults(ViTEncoder) | OF_BACKBONE | {"drop_path": defaults(DyToxModel)["drop_path"]},
+        ),
         ("convit", defaults(ConViTEncoder)),
         ("resnet32", defaults(ResNet32)),
         ("resnet18", defaults(ResNet18)),
     ],
 )
 def test_a_model_has_the_options_of_its_class_with_their_defaults(kind, taken):
-    options = {name: value for name, value in taken.items() if name not in ("image_size", "backbone_options")}
+    options = {
+        name: value
+        for name, value in taken.items()
+        if name not in ("image_size", "backbone_options")
+    }
     assert {name: option.default for name, option in MODELS[kind].items()} == options

@@ -35,8 +35,14 @@ RESNET = recipe("cifar100-b0-t10-bic+hfc-resnet32@paper")
 def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
     changed = override(own, {name: text})
     assert changed.leaves()[leaf] == value and type(changed.leaves()[leaf]) is type(value)
-    assert changed.name == own.name and changed.overrides == {leaf: value} and changed.sources[leaf] == "given by the user"
-    assert {key for key, before in own.leaves().items() if changed.leaves()[key] != before} == {leaf}
+    assert (
+        changed.name == own.name
+        and changed.overrides == {leaf: value}
+        and changed.sources[leaf] == "given by the user"
+    )
+    assert {key for key, before in own.leaves().items() if changed.leaves()[key] != before} == {
+        leaf
+    }
     assert Recipe.from_dict(json.loads(json.dumps(changed.as_dict()))) == changed
     again = command(changed).split(f"--{leaf.replace('_', '-')}=")[1]
     assert override(own, {leaf: again}) == changed
@@ -55,28 +61,64 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (HFC, {"lr": "-1"}, "train.lr must be a number above 0"),
         (HFC, {"lr": "inf"}, "train.lr must be a number above 0, got inf"),
         (HFC, {"lr": "nan"}, "train.lr must be a number above 0"),
-        (HFC, {"relation_weight": "balancd"}, "method.relation_weight must be a number, balanced or none, got 'balancd'"),
-        (HFC, {"transforms": "plane"}, "data.transforms must be dytox, official or plain, got 'plane'"),
+        (
+            HFC,
+            {"relation_weight": "balancd"},
+            "method.relation_weight must be a number, balanced or none, got 'balancd'",
+        ),
+        (
+            HFC,
+            {"transforms": "plane"},
+            "data.transforms must be dytox, official or plain, got 'plane'",
+        ),
         (HFC, {"residual": "1"}, "model.residual must be true or false, got '1'"),
         (HFC, {"model.kind": "vit"}, "model.kind cannot be changed"),
         (HFC, {"method.name": "icarl"}, "method.name cannot be changed"),
         (HFC, {"base_fraction": "0.4"}, "data.base_fraction must be 0 or 0.5, got 0.4"),
         (HFC, {"epochs": "3", "train.epochs": "4"}, "train.epochs is given twice"),
-        (HFC, {"mem_size": "3", "per_class": "4"}, "give mem_size or per_class, not both; got 3 and 4"),
+        (
+            HFC,
+            {"mem_size": "3", "per_class": "4"},
+            "give mem_size or per_class, not both; got 3 and 4",
+        ),
         (HFC, {"mem_size": "none"}, "hfc needs mem_size or per_class"),
         (HFC, {"momentum": "0.9"}, "momentum acts only with optimizer=sgd"),
         (HFC, {"optimizer": "sgd"}, "momentum must be given with optimizer=sgd"),
         (HFC, {"drop_factor": "0.1"}, "drop_factor acts only with schedule=drops"),
-        (HFC, {"schedule": "drops"}, "must be given with schedule=drops|acts only with schedule=cosine"),
+        (
+            HFC,
+            {"schedule": "drops"},
+            "must be given with schedule=drops|acts only with schedule=cosine",
+        ),
         (RESNET, {"drops_at": "0.8,0.5"}, "rising fractions"),
-        (FOSTER, {"beta": "0.9,"}, "method.beta must be a number or numbers with commas between, got '0.9,'"),
-        (FOSTER, {"beta": "none"}, "method.beta must be a number or numbers with commas between, got 'none'"),
+        (
+            FOSTER,
+            {"beta": "0.9,"},
+            "method.beta must be a number or numbers with commas between, got '0.9,'",
+        ),
+        (
+            FOSTER,
+            {"beta": "none"},
+            "method.beta must be a number or numbers with commas between, got 'none'",
+        ),
         (RESNET, {"drops_at": "80,120"}, "rising fractions"),
         (RESNET, {"warm_up_lr": "0.1"}, "warm_up_lr acts only with warm_up_epochs"),
         (RESNET, {"schedule_delay": "-1"}, "train.schedule_delay must be 0 or more, got -1"),
-        (recipe("digits-b0-t5-hfc@demo"), {"schedule_delay": "1"}, "a constant rate without warm-up has nothing to delay"),
-        (recipe("cifar100-b0-t5-avalanche-bic-fixed@paper"), {"lr": "1"}, "'lr' is not unique .*: say train.lr or method.lr"),
-        (recipe("cifar100-b0-t5-avalanche-replay@paper"), {"per_class": "20"}, "takes mem_size, not per_class"),
+        (
+            recipe("digits-b0-t5-hfc@demo"),
+            {"schedule_delay": "1"},
+            "a constant rate without warm-up has nothing to delay",
+        ),
+        (
+            recipe("cifar100-b0-t5-avalanche-bic-fixed@paper"),
+            {"lr": "1"},
+            "'lr' is not unique .*: say train.lr or method.lr",
+        ),
+        (
+            recipe("cifar100-b0-t5-avalanche-replay@paper"),
+            {"per_class": "20"},
+            "takes mem_size, not per_class",
+        ),
         (recipe("cifar100-b0-t5-finetune@paper"), {"mem_size": "20"}, "finetune keeps no memory"),
     ],
 )
@@ -105,5 +147,12 @@ def test_overrides_add_up():
 
 def test_values_as_text_are_what_override_reads():
     assert [text_of(value) for value in (None, True, False, 1e-5, 3, (), (0.5, 0.75), "word")] == [
-        "none", "true", "false", "1e-05", "3", "none", "0.5,0.75", "word",
-    ]  # fmt: skip
+        "none",
+        "true",
+        "false",
+        "1e-05",
+        "3",
+        "none",
+        "0.5,0.75",
+        "word",
+    ]

@@ -1,4 +1,6 @@
-"""The published settings, written out a second time from the publications: a slip in either place shows."""
+"""The published settings, written out a second time from the publications: a slip in either place
+shows.
+"""
 
 import pytest
 
@@ -25,11 +27,20 @@ TRAIN = {  # optimizer, lr, epochs, batch, weight decay, schedule
 
 
 @pytest.mark.parametrize("name", TRAIN)
-def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_the_released_code(name):
+def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_the_released_code(
+    name,
+):
     for losses in ("", "+hfc") if "resnet" in name or "convit" in name else ("",):
         head, _, backbone = name.rpartition("-") if losses else (name, "", "")
         train = recipe(f"{head}{losses}-{backbone}@paper" if losses else f"{name}@paper").train
-        assert (train.optimizer, train.lr, train.epochs, train.batch_size, train.weight_decay, train.schedule) == TRAIN[name]
+        assert (
+            train.optimizer,
+            train.lr,
+            train.epochs,
+            train.batch_size,
+            train.weight_decay,
+            train.schedule,
+        ) == TRAIN[name]
         assert train.momentum == (0.9 if train.optimizer == "sgd" else None)
         assert train.decay_by_step == (name == "imagenet100-b0-t10-bic-resnet18")
         assert train.first_epochs == (200 if "foster" in name else None)
@@ -38,15 +49,27 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("cifar100-b0-t10-podnet-resnet32", dict(spatial_weight=3, flat_weight=1, tune_lr=0.05, tune_epochs=20, scale_lr=0.1)),
-        ("imagenet100-b0-t10-podnet-cscct-resnet18", dict(spatial_weight=8, flat_weight=10, tune_lr=0.01, clustering_weight=3)),
-        ("imagenet100-b0-t10-podnet", dict(spatial_weight=8, flat_weight=10, tune_lr=None, scale_lr=0.05)),  # the rate belongs to SGD
+        (
+            "cifar100-b0-t10-podnet-resnet32",
+            dict(spatial_weight=3, flat_weight=1, tune_lr=0.05, tune_epochs=20, scale_lr=0.1),
+        ),
+        (
+            "imagenet100-b0-t10-podnet-cscct-resnet18",
+            dict(spatial_weight=8, flat_weight=10, tune_lr=0.01, clustering_weight=3),
+        ),
+        (
+            "imagenet100-b0-t10-podnet",
+            dict(spatial_weight=8, flat_weight=10, tune_lr=None, scale_lr=0.05),
+        ),  # the rate belongs to SGD
         ("imagenet1000-b0-t10-podnet-cscct", dict(scale_lr=0.05, tune_lr=None)),
         ("imagenet100-b0-t10-afc", dict(importance_weight=10, scale_lr=0.1, tune_lr=None)),
         ("cifar100-b0-t10-afc-resnet32", dict(importance_weight=4, tune_lr=0.05)),
         ("imagenet100-b0-t10-afc-resnet18", dict(importance_weight=10, tune_lr=0.02)),
         ("cifar100-b0-t10-ssil-resnet32", dict(replay_mb_size=32, lr_by_step=True)),
-        ("cifar100-b0-t10-icarl-resnet32", dict(divisor="all", flip=True, inference="nme", outputs="sigmoid")),
+        (
+            "cifar100-b0-t10-icarl-resnet32",
+            dict(divisor="all", flip=True, inference="nme", outputs="sigmoid"),
+        ),
         ("imagenet100-b0-t10-icarl", dict(divisor="seen", flip=False)),
         ("cifar100-b0-t10-foster-resnet32", dict(compress_epochs=130, compress_beta=0.97)),
         ("cifar100-b50-t50-foster", dict(compress_epochs=None, compress_beta=0.98, beta=0.95)),
@@ -78,7 +101,9 @@ def test_the_betas_of_foster_are_the_published_ones(protocol, published):
     of_cifar = recipe(f"cifar100-{protocol}-foster@paper")
     assert dict(of_cifar.method.options)["beta"] == published
     said = of_cifar.sources["method.beta"]
-    assert said.startswith("our choice" if protocol in ("b0-t25", "b0-t50") else "published: FOSTER")
+    assert said.startswith(
+        "our choice" if protocol in ("b0-t25", "b0-t50") else "published: FOSTER"
+    )
     assert ("one value for each step" in said) == isinstance(published, tuple)
 
 
@@ -86,7 +111,9 @@ def test_foster_has_its_batch_of_128_wherever_it_has_its_own_network():
     for name in all_names("paper"):
         if "-foster" in name and "resnet32" in name:
             assert recipe(name).train.batch_size == 128, name
-    assert recipe("cifar100-b50-t50-foster@paper").train.batch_size == 64  # that of the released code of HFC
+    assert (
+        recipe("cifar100-b50-t50-foster@paper").train.batch_size == 64
+    )  # that of the released code of HFC
 
 
 KEEP_THE_LAST = {"bic", "podnet", "podnet-cscct", "foster", "afc", "joint"}  # with a ResNet
@@ -97,7 +124,9 @@ def test_incomplete_batches_are_left_out_where_the_authors_leave_them_out():
         own = recipe(name)
         options = dict(own.method.options)
         if not own.method.name.startswith("avalanche-"):
-            assert options["drop_last"] == (not (own.model.kind.startswith("resnet") and own.method.name in KEEP_THE_LAST)), name
+            assert options["drop_last"] == (
+                not (own.model.kind.startswith("resnet") and own.method.name in KEEP_THE_LAST)
+            ), name
             assert options["reset_optimizer"] == (own.method.name != "ssil"), name
         else:
             assert not {"drop_last", "reset_optimizer"} & options.keys()
@@ -106,9 +135,16 @@ def test_incomplete_batches_are_left_out_where_the_authors_leave_them_out():
 @pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
 def test_methods_that_distil_maps_have_no_relu_after_a_map_and_resnet32_after_no_sum(method):
     plain = {"last_relu": False, "stage_relu": False, "zero_residual": True, "in_channels": 3}
-    assert dict(recipe(f"cifar100-b0-t5-{method}-resnet32@paper").model.options) == {**plain, "block_relu": False}
+    assert dict(recipe(f"cifar100-b0-t5-{method}-resnet32@paper").model.options) == {
+        **plain,
+        "block_relu": False,
+    }
     stem = {"stem": "3x3", "max_pool": True, "weights": None}
-    assert dict(recipe(f"imagenet100-b0-t5-{method}-resnet18@paper").model.options) == {**plain, "block_relu": True, **stem}
+    assert dict(recipe(f"imagenet100-b0-t5-{method}-resnet18@paper").model.options) == {
+        **plain,
+        "block_relu": True,
+        **stem,
+    }
     assert dict(recipe("cifar100-b0-t5-icarl-resnet32@paper").model.options)["last_relu"] is False
     assert dict(recipe("cifar100-b0-t5-bic-resnet32@paper").model.options)["last_relu"] is True
 

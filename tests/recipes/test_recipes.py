@@ -22,9 +22,15 @@ def paper_cells(table):
         for row in csv.DictReader(file):
             if row["table"] == table and row["num_steps"]:
                 yield PaperCell(
-                    row["row"], row["losses"], row["backbone"], row["dataset"], float(row["base_fraction"]),
-                    int(row["num_steps"]), whole(row["mem_size"]), whole(row["per_class"]),
-                )  # fmt: skip
+                    row["row"],
+                    row["losses"],
+                    row["backbone"],
+                    row["dataset"],
+                    float(row["base_fraction"]),
+                    int(row["num_steps"]),
+                    whole(row["mem_size"]),
+                    whole(row["per_class"]),
+                )
 
 
 def test_the_tables_are_those_of_the_paper():
@@ -39,11 +45,19 @@ def test_at_scale_paper_a_table_has_the_cells_of_paper_csv_and_no_others(table):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_at_scale_small_a_table_has_the_same_cells_and_at_demo_one_column_for_each_base_fraction(table):
-    paper, small, demo = ([entry.cell for entry in TABLES[table][scale]] for scale in ("paper", "small", "demo"))
+def test_at_scale_small_a_table_has_the_same_cells_and_at_demo_one_column_for_each_base_fraction(
+    table,
+):
+    paper, small, demo = (
+        [entry.cell for entry in TABLES[table][scale]] for scale in ("paper", "small", "demo")
+    )
     assert small == paper
     columns = {cell._replace(num_steps=0) for cell in paper}
-    assert len(demo) == len(columns) and {cell._replace(num_steps=0) for cell in demo} == columns and set(demo) <= set(paper)
+    assert (
+        len(demo) == len(columns)
+        and {cell._replace(num_steps=0) for cell in demo} == columns
+        and set(demo) <= set(paper)
+    )
 
 
 @pytest.mark.parametrize("table", {**TABLES, **FURTHER_TABLES})
@@ -53,12 +67,20 @@ def test_the_recipe_of_a_cell_is_what_the_cell_says(table):
             own = recipe(name)
             if cell.row not in ("joint", "avalanche-joint"):
                 expected = {"paper": cell.num_steps, "small": cell.num_steps, "demo": 5}[scale]
-                assert (own.data.base_fraction, own.data.num_steps) == (cell.base_fraction, expected)
-                assert dict(own.method.options).get("losses", "host") == ("gfc" if "gfc" in cell.row else cell.losses)
+                assert (own.data.base_fraction, own.data.num_steps) == (
+                    cell.base_fraction,
+                    expected,
+                )
+                assert dict(own.method.options).get("losses", "host") == (
+                    "gfc" if "gfc" in cell.row else cell.losses
+                )
             if scale == "paper":
                 assert own.data.dataset == cell.dataset
                 if own.memory.mem_size or own.memory.per_class:
-                    assert (own.memory.mem_size, own.memory.per_class) == (cell.mem_size, cell.per_class)
+                    assert (own.memory.mem_size, own.memory.per_class) == (
+                        cell.mem_size,
+                        cell.per_class,
+                    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +97,11 @@ def test_the_recipe_of_a_cell_is_what_the_cell_says(table):
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_a_row_is_a_method_on_a_model_with_losses(row, method, kind, losses, scale):
     own = recipe(f"cifar100-b0-t10-{row}@{scale}")
-    assert (own.method.name, own.model.kind, dict(own.method.options).get("losses")) == (method, kind, losses)
+    assert (own.method.name, own.model.kind, dict(own.method.options).get("losses")) == (
+        method,
+        kind,
+        losses,
+    )
 
 
 def test_every_recipe_survives_json_and_says_of_every_value_where_it_comes_from():
@@ -90,40 +116,71 @@ def test_a_recipe_of_the_paper_with_vit_base_trains_as_the_released_code():
     own = recipe("imagenet100-b50-t25-hfc@paper")
     assert own.data.image_size == 224 and own.memory.mem_size == 2000
     train = own.train
-    assert (train.optimizer, train.lr, train.head_lr_factor, train.weight_decay) == ("adamw", 6.25e-5, 5, 1e-5)
-    assert (train.epochs, train.batch_size, train.schedule, train.lowest_lr, train.warm_up_epochs) == (30, 64, "cosine", 1e-5, 3)
+    assert (train.optimizer, train.lr, train.head_lr_factor, train.weight_decay) == (
+        "adamw",
+        6.25e-5,
+        5,
+        1e-5,
+    )
+    assert (
+        train.epochs,
+        train.batch_size,
+        train.schedule,
+        train.lowest_lr,
+        train.warm_up_epochs,
+    ) == (30, 64, "cosine", 1e-5, 3)
     assert own.sources["train.optimizer"] == "released code of HFC; the text says SGD"
     assert recipe("imagenet1000-b0-t5-hfc@paper").memory.mem_size == 20000
 
 
 def test_names_of_a_scale_and_unknown_scales():
     assert {name.split("@")[1] for name in all_names("small")} == {"small"}
-    assert sorted(NAMES) == sorted(name for scale in ("paper", "small", "demo") for name in all_names(scale))
+    assert sorted(NAMES) == sorted(
+        name for scale in ("paper", "small", "demo") for name in all_names(scale)
+    )
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
         all_names("papr")
 
 
 def test_a_misspelt_name_is_answered_with_near_ones():
-    with pytest.raises(ValueError, match=r"Unknown recipe 'cifar100-b0-t10-hcf@paper'\. Did you mean .*cifar100-b0-t10-hfc@paper"):
+    with pytest.raises(
+        ValueError,
+        match=r"Unknown recipe 'cifar100-b0-t10-hcf@paper'\. Did you mean .*cifar100-b0-t10-hfc@paper",
+    ):
         recipe("cifar100-b0-t10-hcf@paper")
 
 
 def test_reading_all_recipes_needs_no_torch():
-    code = "import sys; from avalanche_hfc.recipes import *; [recipe(n) for n in all_names()]; print({'torch', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys; from avalanche_hfc.recipes import *; [recipe(n) for n in all_names()]; "
+        "print({'torch', 'numpy'} & set(sys.modules))"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (result.stdout, result.stderr) == ("set()\n", "")
 
 
 @pytest.mark.parametrize(
     ("part", "leaf"),
-    [("train", "schedule_delay"), ("train", "decay_all"), ("method", "reset_optimizer"), ("model", "kind"), ("data", "num_steps")],
+    [
+        ("train", "schedule_delay"),
+        ("train", "decay_all"),
+        ("method", "reset_optimizer"),
+        ("model", "kind"),
+        ("data", "num_steps"),
+    ],
 )
 def test_a_recipe_of_another_version_is_refused_with_the_leaf_that_it_lacks(part, leaf):
     held = json.loads(json.dumps(recipe("cifar100-b0-t5-hfc@paper").as_dict()))
     assert Recipe.from_dict(held) == recipe("cifar100-b0-t5-hfc@paper")
     value = held[part].pop(leaf)
-    with pytest.raises(ValueError, match=rf"cifar100-b0-t5-hfc@paper lacks {part}\.{leaf}\b.* written by another version"):
+    with pytest.raises(
+        ValueError,
+        match=rf"cifar100-b0-t5-hfc@paper lacks {part}\.{leaf}\b.* written by another version",
+    ):
         Recipe.from_dict(held)
     held[part] |= {leaf: value, "momentun": 3}
-    with pytest.raises(ValueError, match=rf"cifar100-b0-t5-hfc@paper has unknown {part}\.momentun: it was written by another version"):
+    with pytest.raises(
+        ValueError,
+        match=rf"cifar100-b0-t5-hfc@paper has unknown {part}\.momentun: it was written by another version",
+    ):
         Recipe.from_dict(held)

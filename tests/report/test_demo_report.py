@@ -12,24 +12,37 @@ def rows(seeds=(0,)):
     accuracies = {"hfc": (1.0, 0.8), "avalanche-naive": (1.0, 0.5)}
     return pd.DataFrame(
         [
-            dict(method=method, seed=seed, step=step, classes=2 * step + 2, accuracy=value - 0.1 * seed, forgetting=0.25 * step,
-                 fh=0.01 * (step + 1), seconds=1.5)
+            dict(
+                method=method,
+                seed=seed,
+                step=step,
+                classes=2 * step + 2,
+                accuracy=value - 0.1 * seed,
+                forgetting=0.25 * step,
+                fh=0.01 * (step + 1),
+                seconds=1.5,
+            )
             for method, values in accuracies.items()
             for seed in seeds
             for step, value in enumerate(values)
         ]
-    )  # fmt: skip
+    )
 
 
 def test_methods_keep_their_order_whatever_the_number_of_seeds():
-    assert summarise(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == ["hfc", "avalanche-naive"]
+    assert summarise(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == [
+        "hfc",
+        "avalanche-naive",
+    ]
     assert summarise(rows(seeds=range(9)))["seed"].tolist() == [*range(9), *range(9)]
 
 
 def test_average_is_over_steps_and_last_is_the_last_step():
     summary = summarise(rows().iloc[::-1]).set_index("method")  # in any order
     hfc = summary.loc["hfc"]
-    assert (hfc["average"], hfc["last"], hfc["forgetting"], hfc["seconds"]) == pytest.approx((0.9, 0.8, 0.25, 3.0))
+    assert (hfc["average"], hfc["last"], hfc["forgetting"], hfc["seconds"]) == pytest.approx(
+        (0.9, 0.8, 0.25, 3.0)
+    )
     assert hfc["fh"] == pytest.approx(0.015)
     assert summary.loc["avalanche-naive", "average"] == pytest.approx(0.75)
 
@@ -38,7 +51,9 @@ def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
     text = table(summarise(rows()))
     line = next(line for line in text.splitlines() if line.startswith("HFC"))
     assert line.split() == ["HFC", "90.0", "80.0", "15.0", "3.0", "1"]
-    spread = next(line for line in table(summarise(rows(seeds=(0, 1)))).splitlines() if line.startswith("HFC"))
+    spread = next(
+        line for line in table(summarise(rows(seeds=(0, 1)))).splitlines() if line.startswith("HFC")
+    )
     assert "85.0 ± 7.1" in spread and spread.split()[-1] == "2"
 
 
@@ -46,11 +61,23 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
     for seed, accuracy in ((10, 0.5), (2, 0.25)):
         run = tmp_path / "runs" / "digits-b0-t5-hfc@demo" / str(seed)
         run.mkdir(parents=True)
-        row = dict(step=0, classes=2, images=9, accuracy=accuracy, average=accuracy, forgetting=None, fh=0.1, seconds=1.0)
+        row = dict(
+            step=0,
+            classes=2,
+            images=9,
+            accuracy=accuracy,
+            average=accuracy,
+            forgetting=None,
+            fh=0.1,
+            seconds=1.0,
+        )
         pd.DataFrame([row | dict(accuracy_nme=None)]).to_csv(run / "steps.csv", index=False)
     rows = gathered(tmp_path)
     assert tuple(rows) == RUN_COLUMNS
-    assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [["hfc", 2, 0.25], ["hfc", 10, 0.5]]
+    assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [
+        ["hfc", 2, 0.25],
+        ["hfc", 10, 0.5],
+    ]
 
 
 def test_the_picture_shows_a_curve_for_each_method(tmp_path):

@@ -8,7 +8,13 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.recipes import FURTHER_TABLES, TABLES
-from avalanche_hfc.report.paper_figures import FIGURES, accuracy_figure, cells_drawn, fh_figure, lines_of
+from avalanche_hfc.report.paper_figures import (
+    FIGURES,
+    accuracy_figure,
+    cells_drawn,
+    fh_figure,
+    lines_of,
+)
 from avalanche_hfc.report.paper_table import TITLES, paper_of, table_of, title_of
 from avalanche_hfc.tasks.table import TableRun, cells_of, runs_of
 
@@ -21,7 +27,13 @@ def write(run: TableRun, row, num_steps):
     first = ACCURACY[row] + 0.001 * num_steps + 0.02 * run.seed
     accuracies = [first - 0.01 * step for step in range(num_steps)]
     run.folder.mkdir(parents=True)
-    held = {"recipe": {"name": run.recipe.name}, "seed": run.seed, "versions": {}, "machine": "", "finished": "now"}
+    held = {
+        "recipe": {"name": run.recipe.name},
+        "seed": run.seed,
+        "versions": {},
+        "machine": "",
+        "finished": "now",
+    }
     (run.folder / "recipe.json").write_text(json.dumps(held))
     rows = [
         {
@@ -46,7 +58,9 @@ def runs_at(folder, table, scale, rows, seeds=2):
     for run in runs:
         cell = by_name[run.recipe.name]
         row = cell.row + ("+hfc" if cell.losses == "hfc" else "")
-        written[run.recipe.name, run.seed] = write(run, row, 1 if cell.row == "joint" else cell.num_steps)
+        written[run.recipe.name, run.seed] = write(
+            run, row, 1 if cell.row == "joint" else cell.num_steps
+        )
     return cells, runs, written
 
 
@@ -71,10 +85,17 @@ def test_averages_means_and_leads_are_those_of_their_definitions(tmp_path):
             assert own["ours"] == pytest.approx(sum(values) / 2) and own["num_seeds"] == 2
             assert own["std"] == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
             assert own["recipe"] == f"imagenet1000-b0-t{num_steps}-{row}@paper"
-        over_t = [(a + b) / 2 for a, b in zip(averages(written, row, 5), averages(written, row, 10), strict=True)]
+        over_t = [
+            (a + b) / 2
+            for a, b in zip(averages(written, row, 5), averages(written, row, 10), strict=True)
+        ]
         assert cell(table, row, "mean")["ours"] == pytest.approx(sum(over_t) / 2)
     lead = cell(table, "icarl", "improvement")
-    assert lead["ours"] == pytest.approx(20.0) and lead["std"] == pytest.approx(0, abs=1e-9) and lead["paper"] == 3.5
+    assert (
+        lead["ours"] == pytest.approx(20.0)
+        and lead["std"] == pytest.approx(0, abs=1e-9)
+        and lead["paper"] == 3.5
+    )
     assert lead["gap"] == pytest.approx(16.5) and lead["mark"] == "3.6 from the printed averages"
 
 
@@ -82,28 +103,44 @@ def test_joint_training_is_one_run_under_every_number_of_steps(tmp_path):
     cells, runs, _ = runs_at(tmp_path, "imagenet1000", "paper", ["joint"])
     assert [run.recipe.name for run in runs] == ["imagenet1000-b0-t1-joint@paper"] * 2
     table = table_of("imagenet1000", "paper", cells, runs, paper_of())
-    values = [cell(table, "joint", column, num_steps)["ours"] for column, num_steps in (("last", 5), ("last", 10), ("mean", None))]
+    values = [
+        cell(table, "joint", column, num_steps)["ours"]
+        for column, num_steps in (("last", 5), ("last", 10), ("mean", None))
+    ]
     assert values == pytest.approx([91.1] * 3) and "average" not in set(table["column"])
 
 
 def test_a_mean_needs_every_number_of_steps_of_its_seed(tmp_path):
     cells, runs, written = runs_at(tmp_path, "imagenet1000", "paper", ["icarl", "hfc"])
-    left = [run for run in runs if (run.recipe.name, run.seed) != ("imagenet1000-b0-t10-icarl@paper", 1)]
+    left = [
+        run for run in runs if (run.recipe.name, run.seed) != ("imagenet1000-b0-t10-icarl@paper", 1)
+    ]
     table = table_of("imagenet1000", "paper", cells, left, paper_of())
     mean = cell(table, "icarl", "mean")
-    assert mean["num_seeds"] == 1 and mean["ours"] == pytest.approx(sum(averages(written, "icarl", n, (0,))[0] for n in (5, 10)) / 2)
-    assert cell(table, "hfc", "mean")["num_seeds"] == 2 and cell(table, "icarl", "improvement")["num_seeds"] == 1
+    assert mean["num_seeds"] == 1 and mean["ours"] == pytest.approx(
+        sum(averages(written, "icarl", n, (0,))[0] for n in (5, 10)) / 2
+    )
+    assert (
+        cell(table, "hfc", "mean")["num_seeds"] == 2
+        and cell(table, "icarl", "improvement")["num_seeds"] == 1
+    )
     assert cell(table, "icarl", "average", 10)["num_seeds"] == 1
     without = [run for run in runs if run.recipe.name != "imagenet1000-b0-t10-icarl@paper"]
     table = table_of("imagenet1000", "paper", cells, without, paper_of())
-    assert cell(table, "icarl", "mean")["num_seeds"] == 0 and math.isnan(cell(table, "icarl", "average", 10)["ours"])
+    assert cell(table, "icarl", "mean")["num_seeds"] == 0 and math.isnan(
+        cell(table, "icarl", "average", 10)["ours"]
+    )
 
 
 def test_the_losses_lead_their_own_host_step_by_step(tmp_path):
-    cells, runs, written = runs_at(tmp_path, "steps-plug-and-play", "paper", ["dytox", "dytox+hfc"], seeds=1)
+    cells, runs, written = runs_at(
+        tmp_path, "steps-plug-and-play", "paper", ["dytox", "dytox+hfc"], seeds=1
+    )
     table = table_of("steps-plug-and-play", "paper", cells, runs, paper_of())
     steps = written["cifar100-b0-t10-dytox-convit@paper", 0]
-    assert [cell(table, "dytox", f"step {k + 1}", 10)["ours"] for k in range(10)] == pytest.approx([100 * value for value in steps])
+    assert [cell(table, "dytox", f"step {k + 1}", 10)["ours"] for k in range(10)] == pytest.approx(
+        [100 * value for value in steps]
+    )
     assert cell(table, "dytox", "improvement", 10)["ours"] == pytest.approx(5.0)
     assert "improvement" not in set(table[table["losses"] == "hfc"]["column"])
 
@@ -113,7 +150,9 @@ def test_the_demonstrations_table_has_no_number_over_several_t(tmp_path):
     runs = runs_of(cells, 1, tmp_path)
     write(runs[0], "icarl", 5)
     table = table_of("imagenet1000", "demo", cells, runs, paper_of())
-    assert table[["row", "column", "num_steps", "paper", "scale"]].values.tolist() == [["icarl", "average", 5.0, 75.4, "demo"]]
+    assert table[["row", "column", "num_steps", "paper", "scale"]].values.tolist() == [
+        ["icarl", "average", 5.0, 75.4, "demo"]
+    ]
 
 
 def test_fh_is_the_mean_over_steps_in_the_papers_unit(tmp_path):
@@ -125,7 +164,10 @@ def test_fh_is_the_mean_over_steps_in_the_papers_unit(tmp_path):
 
 def test_titles_are_the_papers_and_tell_what_was_changed():
     captions = pd.read_csv(EXPERIMENTS / "paper_tables.csv").set_index("table")["caption"].to_dict()
-    assert {table: TITLES[table] for table in TABLES} == captions and set(TITLES) == {*TABLES, *FURTHER_TABLES}
+    assert {table: TITLES[table] for table in TABLES} == captions and set(TITLES) == {
+        *TABLES,
+        *FURTHER_TABLES,
+    }
     assert title_of("fh", "paper", {}, paper=True) == captions["fh"]
     assert (
         title_of("fh", "paper", {"train.epochs": 3}, paper=False)
@@ -142,30 +184,54 @@ def test_a_file_that_is_not_the_papers_is_refused(tmp_path):
         table_of("fh", "demo", cells, [])
 
 
-def test_the_accuracy_figure_has_a_curve_per_row_over_the_classes_seen_and_the_papers_steps(tmp_path):
+def test_the_accuracy_figure_has_a_curve_per_row_over_the_classes_seen_and_the_papers_steps(
+    tmp_path,
+):
     cells, runs, written = runs_at(tmp_path, "steps-imagenet100", "paper", ["icarl", "hfc"])
     axes = accuracy_figure(lines_of(cells, runs), paper_of()).axes[0]
     lines = {line.get_label(): line for line in axes.lines}
     ours = lines["icarl"]
     seeds = [written["imagenet100-b0-t10-icarl@paper", seed] for seed in (0, 1)]
     assert list(ours.get_xdata()) == [10 * k for k in range(1, 11)]
-    assert list(ours.get_ydata()) == pytest.approx([50 * (a + b) for a, b in zip(*seeds, strict=True)])
+    assert list(ours.get_ydata()) == pytest.approx(
+        [50 * (a + b) for a, b in zip(*seeds, strict=True)]
+    )
     printed = [list(line.get_ydata()) for line in axes.lines if line.get_label() == "the paper's"]
-    assert [values[0] for values in printed] == [96.4, 96.8] and [values[-1] for values in printed] == [70.4, 75.5]
+    assert [values[0] for values in printed] == [96.4, 96.8] and [
+        values[-1] for values in printed
+    ] == [70.4, 75.5]
 
 
 def test_the_fh_figure_has_a_point_per_row_and_the_papers_beside(tmp_path):
     cells, runs, written = runs_at(tmp_path, "fh", "paper", ["hfc"], seeds=1)
     figure = fh_figure(lines_of(cells, runs), paper_of())
-    points = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in figure.axes[0].lines if len(line.get_xdata()) == 1}
+    points = {
+        line.get_label(): (line.get_xdata()[0], line.get_ydata()[0])
+        for line in figure.axes[0].lines
+        if len(line.get_xdata()) == 1
+    }
     mean = sum(written["cifar100-b0-t5-hfc@paper", 0]) / 5
-    assert points["hfc"] == pytest.approx((100 * mean, 100 * mean)) and points["the paper's"] == (103.6, 86.4)
-    assert all(line.get_label() != "the paper's" for line in fh_figure(lines_of(cells, runs), None).axes[0].lines)
+    assert points["hfc"] == pytest.approx((100 * mean, 100 * mean)) and points["the paper's"] == (
+        103.6,
+        86.4,
+    )
+    assert all(
+        line.get_label() != "the paper's"
+        for line in fh_figure(lines_of(cells, runs), None).axes[0].lines
+    )
 
 
 def test_figures_show_the_papers_cells_and_never_joint_training():
     chosen = cells_drawn(FIGURES["accuracy"], cells_of("cifar100", "paper"))
-    assert {(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen} == {(0, steps) for steps in (5, 10, 20, 25)}
-    assert "joint" not in {entry.cell.row for entry in chosen} and len({entry.cell.row for entry in chosen}) == 9
+    assert {(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen} == {
+        (0, steps) for steps in (5, 10, 20, 25)
+    }
+    assert (
+        "joint" not in {entry.cell.row for entry in chosen}
+        and len({entry.cell.row for entry in chosen}) == 9
+    )
     chosen = cells_drawn(FIGURES["convergence"], cells_of("imagenet100", "paper", ["hfc"]))
-    assert [(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen] == [(0, 5), (0, 10)]
+    assert [(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen] == [
+        (0, 5),
+        (0, 10),
+    ]

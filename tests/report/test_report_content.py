@@ -1,4 +1,6 @@
-"""The page and the markdown: what stands in them, and that nothing is missing where a run wrote less."""
+"""The page and the markdown: what stands in them, and that nothing is missing where a run wrote
+less.
+"""
 
 import base64
 import json
@@ -16,7 +18,15 @@ from avalanche_hfc.report.blocks import Cell, Heat
 from avalanche_hfc.report.figures import Curve, Panel, as_svg, draw
 from avalanche_hfc.report.page import as_html, as_markdown, as_pngs, make_report
 from avalanche_hfc.report.pictures import as_address
-from avalanche_hfc.report.style import FOR_PRINT, HEAT, NARROW, SERIES, SERIES_DARK, WIDE, heat_colour
+from avalanche_hfc.report.style import (
+    FOR_PRINT,
+    HEAT,
+    NARROW,
+    SERIES,
+    SERIES_DARK,
+    WIDE,
+    heat_colour,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +51,22 @@ class Reader(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.open, self.wrong, self.ids, self.addresses, self.text, self.tags = [], [], [], [], [], []
+        self.open, self.wrong, self.ids, self.addresses, self.text, self.tags = (
+            [],
+            [],
+            [],
+            [],
+            [],
+            [],
+        )
         self.feed(html)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
         self.ids += [value for name, value in attributes if name == "id"]
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+        self.addresses += [
+            value for name, value in attributes if name in ("src", "href", "xlink:href")
+        ]
         if tag not in self.EMPTY:
             self.open.append(tag)
 
@@ -76,7 +95,11 @@ def test_the_page_is_whole_and_needs_nothing_else(html):
     assert len(page.ids) == len(set(page.ids))
     assert [address for address in page.addresses if not address.startswith(("data:", "#"))] == []
     assert {address[1:] for address in page.addresses if address.startswith("#")} <= set(page.ids)
-    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", html) and "<script" not in html and "@import" not in html
+    assert (
+        "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", html)
+        and "<script" not in html
+        and "@import" not in html
+    )
 
 
 def test_figures_follow_the_colours_and_the_font_of_the_page(html):
@@ -84,11 +107,17 @@ def test_figures_follow_the_colours_and_the_font_of_the_page(html):
     assert {f"var(--s{place})" for place in (0, 1)} <= set(re.findall(r"var\(--s\d\)", drawings))
     assert "var(--ink)" in drawings and "var(--muted)" in drawings and "DejaVu" not in drawings
     assert set(re.findall(r"#[0-9a-f]{6}", drawings)) <= {"#000000"}
-    assert "prefers-color-scheme:dark" in html and all(colour in html for colour in (*SERIES, *SERIES_DARK, *HEAT))
+    assert "prefers-color-scheme:dark" in html and all(
+        colour in html for colour in (*SERIES, *SERIES_DARK, *HEAT)
+    )
 
 
 def test_every_figure_says_what_it_shows_and_stands_there_for_wide_and_narrow(html):
-    figures = [attributes for tag, attributes in Reader(html).tags if tag == "svg" and attributes.get("class") == "plot"]
+    figures = [
+        attributes
+        for tag, attributes in Reader(html).tags
+        if tag == "svg" and attributes.get("class") == "plot"
+    ]
     assert len(figures) == 8 and all(len(own["aria-label"]) > 20 for own in figures)
     assert {own["viewbox"].split()[2] for own in figures} == {str(WIDE.width), str(NARROW.width)}
 
@@ -96,17 +125,32 @@ def test_every_figure_says_what_it_shows_and_stands_there_for_wide_and_narrow(ht
 def test_each_number_stands_beside_its_definition(html, runs):
     last = pd.concat([pd.read_csv(path / "steps.csv").tail(1) for path in runs[:3]])
     text = words(html)
-    for name, definition in (("average", "mean over all steps of the accuracy"), ("last", "accuracy on all classes after the last step")):
+    for name, definition in (
+        ("average", "mean over all steps of the accuracy"),
+        ("last", "accuracy on all classes after the last step"),
+    ):
         values = last["average" if name == "average" else "accuracy"] * 100
-        assert re.search(rf"{name} % {definition}.{{0,60}}{values.mean():.1f} ± {values.std():.1f}", text), name
+        assert re.search(
+            rf"{name} % {definition}.{{0,60}}{values.mean():.1f} ± {values.std():.1f}", text
+        ), name
 
 
 def test_every_class_has_its_accuracy_after_every_step(html, runs):
-    rows = re.findall(r'<tr(?: class="first")?><th scope="row" title="two, arrived in step 2">two</th>(.*?)</tr>', html)
+    rows = re.findall(
+        r'<tr(?: class="first")?><th scope="row" title="two, arrived in step 2">two</th>(.*?)</tr>',
+        html,
+    )
     cells = re.findall(r'<td(?: class="h(\d+)")?>(\d*)</td>', rows[0])
-    classes = pd.concat([pd.read_csv(path / "classes.csv") for path in runs[:3]]).query("name == 'two'").groupby("step")
+    classes = (
+        pd.concat([pd.read_csv(path / "classes.csv") for path in runs[:3]])
+        .query("name == 'two'")
+        .groupby("step")
+    )
     accuracies = (classes["correct"].sum() / classes["total"].sum()).tolist()
-    assert cells == [("", ""), *((str(heat_colour(value)), str(round(100 * value))) for value in accuracies)]
+    assert cells == [
+        ("", ""),
+        *((str(heat_colour(value)), str(round(100 * value))) for value in accuracies),
+    ]
 
 
 def test_the_markdown_says_the_same_with_pictures(report, html):
@@ -114,10 +158,26 @@ def test_the_markdown_says_the_same_with_pictures(report, html):
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert re.search(r"\| average %\s+\(mean over all steps", text) and len(tables) > 40
     for block in re.split(r"\n\n+", text):
-        assert len({line.count("|") - line.count("\\|") for line in block.splitlines() if line.startswith("|")}) <= 1, block
+        assert (
+            len(
+                {
+                    line.count("|") - line.count("\\|")
+                    for line in block.splitlines()
+                    if line.startswith("|")
+                }
+            )
+            <= 1
+        ), block
     assert "\n\n\n\n" not in text and "{{" not in text
     pictures = re.findall(r"!\[[^\]]{20,}\]\(figures/([\w-]+\.png)\)", text)
-    assert pictures == ["accuracy.png", "evenness.png", "classes-0.png", "classes-1.png", "acting.png", "losses.png"]
+    assert pictures == [
+        "accuracy.png",
+        "evenness.png",
+        "classes-0.png",
+        "classes-1.png",
+        "acting.png",
+        "losses.png",
+    ]
     for section in report.sections:
         assert f"## {section.title}" in text and f"<h2>{section.title}</h2>" in html
 
@@ -127,7 +187,9 @@ def test_tables_and_figures_can_be_deleted_and_made_again(tmp_path):
     rows = {path.name: path.read_bytes() for path in folder.iterdir()}
     paths = write_report([folder], tmp_path / "out")
     before = {path: path.read_bytes() for path in paths}
-    assert [path.name for path in paths][:2] == ["report.html", "report.md"] and (tmp_path / "out" / "figures" / "classes-0.png") in paths
+    assert [path.name for path in paths][:2] == ["report.html", "report.md"] and (
+        tmp_path / "out" / "figures" / "classes-0.png"
+    ) in paths
     for path in paths:
         path.unlink()
     assert write_report([folder], tmp_path / "out") == paths
@@ -143,9 +205,18 @@ def test_a_run_that_wrote_less_gives_a_page_without_holes(tmp_path, missing):
             (folder / f"{name}.csv").unlink()
     report = make_report([folder])
     names = [section.name for section in report.sections]
-    gone = {"train": {"acting", "losses"}, "classes": {"classes"}, "exemplars": {"exemplars"}, "confusion": set()}
+    gone = {
+        "train": {"acting", "losses"},
+        "classes": {"classes"},
+        "exemplars": {"exemplars"},
+        "confusion": set(),
+    }
     gone["all"] = set().union(*gone.values())
-    assert set(names) == {"results", "accuracy", "evenness", "classes", "acting", "losses", "exemplars", "recipe"} - gone[missing]
+    assert (
+        set(names)
+        == {"results", "accuracy", "evenness", "classes", "acting", "losses", "exemplars", "recipe"}
+        - gone[missing]
+    )
     assert all(section.blocks for section in report.sections)
     text = as_markdown(report)
     assert "nearest mean" not in text and not re.search(r"\b(nan|None)\b", text)
@@ -156,8 +227,19 @@ def test_a_run_that_wrote_less_gives_a_page_without_holes(tmp_path, missing):
 def test_one_step_of_one_seed_is_a_page(tmp_path):
     report = make_report([write_run(tmp_path, num_steps=1)])
     text = words(as_html(report))
-    assert "One step only" in text and "1 step;" in text and not re.search(r"\b(nan|None)\b", text) and "±" not in text
-    assert set(as_pngs(report)) == {"accuracy.png", "evenness.png", "classes-0.png", "acting.png", "losses.png"}
+    assert (
+        "One step only" in text
+        and "1 step;" in text
+        and not re.search(r"\b(nan|None)\b", text)
+        and "±" not in text
+    )
+    assert set(as_pngs(report)) == {
+        "accuracy.png",
+        "evenness.png",
+        "classes-0.png",
+        "acting.png",
+        "losses.png",
+    }
 
 
 def test_a_joint_run_has_a_last_accuracy_and_no_average(tmp_path):
@@ -165,7 +247,10 @@ def test_a_joint_run_has_a_last_accuracy_and_no_average(tmp_path):
     steps = pd.read_csv(paths[1] / "steps.csv").tail(1).assign(average=np.nan, forgetting=np.nan)
     steps.to_csv(paths[1] / "steps.csv", index=False)
     text = as_markdown(make_report(paths))
-    assert re.search(r"\| average %[^|]*\| [\d.]+ \| – \|", text) and "Highest last accuracy: hfc" in text
+    assert (
+        re.search(r"\| average %[^|]*\| [\d.]+ \| – \|", text)
+        and "Highest last accuracy: hfc" in text
+    )
 
 
 def test_what_a_reader_must_know_stands_at_the_top(tmp_path):
@@ -175,7 +260,10 @@ def test_what_a_reader_must_know_stands_at_the_top(tmp_path):
     del held["finished"]
     (paths[0] / "recipe.json").write_text(json.dumps(held))
     notices = " ".join(make_report(paths).notices)
-    assert "Seed 2 of digits-b0-t3-hfc@demo has 2 of 3 steps" in notices and "is not finished (seed 0)" in notices
+    assert (
+        "Seed 2 of digits-b0-t3-hfc@demo has 2 of 3 steps" in notices
+        and "is not finished (seed 0)" in notices
+    )
     assert "another order in seed 1" in notices
     assert make_report(write_runs(tmp_path / "whole", seeds=[0])).notices == []
 
@@ -190,18 +278,36 @@ def test_names_from_outside_are_text_and_nothing_else(tmp_path):
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path):
     folder = write_run(tmp_path / "run", names=HUNDRED, num_steps=5)
-    keys = dict(row="hfc", losses="host", backbone="vit-base", dataset="cifar100", base_fraction=0.0, num_steps=5, mem_size=2000)
+    keys = dict(
+        row="hfc",
+        losses="host",
+        backbone="vit-base",
+        dataset="cifar100",
+        base_fraction=0.0,
+        num_steps=5,
+        mem_size=2000,
+    )
     keys["per_class"] = None
     printed = {"average": 84.7, "step 1": 90.0, "step 2": 88.0}
-    paper = pd.DataFrame([{**keys, "column": column, "value": value, "mark": "a mark"} for column, value in printed.items()])
+    paper = pd.DataFrame(
+        [
+            {**keys, "column": column, "value": value, "mark": "a mark"}
+            for column, value in printed.items()
+        ]
+    )
     paper.to_csv(tmp_path / "paper.csv", index=False)
     report = make_report([folder], paper=tmp_path / "paper.csv")
     text = as_markdown(report)
     ours = 100 * pd.read_csv(folder / "steps.csv")["average"].iloc[-1]
     gap = f"{ours - 84.7:+.1f}".replace("-", "−")
-    assert f"{ours:.1f} (paper 84.7, gap {gap})" in text and "Of the paper's average of cifar100-b0-t5-hfc@paper: a mark." in text
+    assert (
+        f"{ours:.1f} (paper 84.7, gap {gap})" in text
+        and "Of the paper's average of cifar100-b0-t5-hfc@paper: a mark." in text
+    )
     curves = report.sections[1].blocks[0].panels[0].curves
-    assert [curve.paper for curve in curves] == [False, True] and curves[1].points["mean"].tolist() == [90.0, 88.0]
+    assert [curve.paper for curve in curves] == [False, True] and curves[1].points[
+        "mean"
+    ].tolist() == [90.0, 88.0]
     with pytest.raises(FileNotFoundError, match="nothing.csv: no such file"):
         make_report([folder], paper=tmp_path / "nothing.csv")
 
@@ -214,16 +320,30 @@ def test_many_recipes_stand_below_each_other_with_the_definitions_apart(tmp_path
         held["recipe"]["train"]["epochs"] = epochs
         (paths[-1] / "recipe.json").write_text(json.dumps(held))
     table, meanings = make_report(paths).sections[0].blocks[1:]
-    assert len(table.rows) == 6 and table.rows[5][0] == Cell("digits-b0-t2-hfc@demo (train.epochs 6)", colour=5)
-    assert [cell.text for cell in meanings.rows[0]] == ["average %", "mean over all steps of the accuracy on the classes seen by then"]
+    assert len(table.rows) == 6 and table.rows[5][0] == Cell(
+        "digits-b0-t2-hfc@demo (train.epochs 6)", colour=5
+    )
+    assert [cell.text for cell in meanings.rows[0]] == [
+        "average %",
+        "mean over all steps of the accuracy on the classes seen by then",
+    ]
 
 
-@pytest.mark.parametrize(("num_classes", "lengths"), [(10, [10]), (34, [34]), (35, [18, 17]), (100, [34, 34, 32])])
+@pytest.mark.parametrize(
+    ("num_classes", "lengths"), [(10, [10]), (34, [34]), (35, [18, 17]), (100, [34, 34, 32])]
+)
 def test_a_map_of_many_classes_stands_in_parts_of_equal_length(num_classes, lengths):
-    index = pd.MultiIndex.from_tuples([(0, own, str(own)) for own in range(num_classes)], names=["brought_in", "class", "name"])
-    heat = Heat("x", "", "", pd.DataFrame(np.linspace(0, 1, num_classes)[:, None].repeat(2, 1), index=index))
+    index = pd.MultiIndex.from_tuples(
+        [(0, own, str(own)) for own in range(num_classes)], names=["brought_in", "class", "name"]
+    )
+    heat = Heat(
+        "x", "", "", pd.DataFrame(np.linspace(0, 1, num_classes)[:, None].repeat(2, 1), index=index)
+    )
     assert [len(part) for part in heat.parts] == lengths and heat.numbered
-    assert heat.parts[0][0]["cells"][0] == (0, 0) and heat.parts[-1][-1]["cells"][1] == (len(HEAT) - 1, 100)
+    assert heat.parts[0][0]["cells"][0] == (0, 0) and heat.parts[-1][-1]["cells"][1] == (
+        len(HEAT) - 1,
+        100,
+    )
     assert not Heat("x", "", "", pd.DataFrame(np.ones((1, 51)))).numbered
 
 
@@ -238,7 +358,10 @@ def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_pa
 
     class Experience:
         def __init__(self, start, length):
-            self.dataset = [(np.full((3, 4, 4), start + place) / 5000 * np.arange(4), 0) for place in range(length)]
+            self.dataset = [
+                (np.full((3, 4, 4), start + place) / 5000 * np.arange(4), 0)
+                for place in range(length)
+            ]
 
     class Benchmark:
         train_stream = [Experience(0, 2600), Experience(2600, 2600)]
@@ -254,7 +377,9 @@ def test_exemplars_are_pictures_of_their_positions_where_images_are_given(tmp_pa
     assert pictures.classes[0][1] == len(first) == 20
     assert pictures.caption.startswith("After step 2, seed 0: 200 exemplars of 10 classes; 8 of")
     first = first.head(10)
-    assert [what for what, _ in pictures.classes[0][2]] == [f"zero, position {position}" for position in first]
+    assert [what for what, _ in pictures.classes[0][2]] == [
+        f"zero, position {position}" for position in first
+    ]
     assert pictures.classes[0][2][0][1].startswith("data:image/png;base64,")
 
 
@@ -263,21 +388,40 @@ def test_a_picture_keeps_its_shape_and_goes_from_black_to_white(tmp_path):
     values[0, 1, 3], values[0, 0, 0] = 3.0, -1.0
     (tmp_path / "x.png").write_bytes(base64.b64decode(as_address(values).split(",")[1]))
     image = Image.open(tmp_path / "x.png")
-    assert image.size == (72, 36) and image.getpixel((0, 0)) == (0, 0, 0) and image.getpixel((71, 35)) == (255, 255, 255)
+    assert (
+        image.size == (72, 36)
+        and image.getpixel((0, 0)) == (0, 0, 0)
+        and image.getpixel((71, 35)) == (255, 255, 255)
+    )
     assert image.getpixel((71, 0)) == (64, 64, 64)
     coloured = as_address(Image.new("RGB", (300, 100), (10, 20, 30)))
     (tmp_path / "y.png").write_bytes(base64.b64decode(coloured.split(",")[1]))
-    assert Image.open(tmp_path / "y.png").size == (72, 24) and Image.open(tmp_path / "y.png").getpixel((5, 5)) == (10, 20, 30)
+    assert Image.open(tmp_path / "y.png").size == (72, 24) and Image.open(
+        tmp_path / "y.png"
+    ).getpixel((5, 5)) == (10, 20, 30)
 
 
 def test_recipes_of_different_steps_are_compared_by_classes_and_by_the_last_accuracy(tmp_path):
-    long, short = write_run(tmp_path / "long", num_steps=5), write_run(tmp_path / "short", "herding-replay", num_steps=2)
+    long, short = (
+        write_run(tmp_path / "long", num_steps=5),
+        write_run(tmp_path / "short", "herding-replay", num_steps=2),
+    )
     report = make_report([long, short])
     panel = report.sections[1].blocks[0].panels[0]
     assert [list(curve.points.index) for curve in panel.curves] == [[2, 4, 6, 8, 10], [5, 10]]
-    assert panel.xlabel == "classes seen" and panel.span == (2, 10) and "Highest last accuracy" in report.sections[0].blocks[0].text
+    assert (
+        panel.xlabel == "classes seen"
+        and panel.span == (2, 10)
+        and "Highest last accuracy" in report.sections[0].blocks[0].text
+    )
     alike = make_report([long]).sections[1].blocks[0].panels[0]
-    assert alike.ticks == [(0, "1\n2"), (1, "2\n4"), (2, "3\n6"), (3, "4\n8"), (4, "5\n10")] and alike.span == (0, 4)
+    assert alike.ticks == [
+        (0, "1\n2"),
+        (1, "2\n4"),
+        (2, "3\n6"),
+        (3, "4\n8"),
+        (4, "5\n10"),
+    ] and alike.span == (0, 4)
 
 
 def test_a_loss_below_zero_stays_inside_its_panel():
@@ -291,6 +435,12 @@ def test_a_band_is_one_deviation_around_the_mean_and_a_single_seed_has_none():
     points = pd.DataFrame({"mean": [50.0, 40.0], "std": [10.0, 5.0]})
     axes = draw([Panel("x", [Curve("a", points, 0)])], FOR_PRINT).axes[0]
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (heights.min(), heights.max()) == (35.0, 60.0) and axes.lines[0].get_ydata().tolist() == [50.0, 40.0]
-    assert not draw([Panel("x", [Curve("a", points.assign(std=np.nan), 0)])], FOR_PRINT).axes[0].collections
+    assert (heights.min(), heights.max()) == (35.0, 60.0) and axes.lines[
+        0
+    ].get_ydata().tolist() == [50.0, 40.0]
+    assert (
+        not draw([Panel("x", [Curve("a", points.assign(std=np.nan), 0)])], FOR_PRINT)
+        .axes[0]
+        .collections
+    )
     assert 'id="n-' in as_svg(draw([Panel("x", [Curve("a", points, 0)])], NARROW), "n", "alt")

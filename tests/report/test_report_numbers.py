@@ -29,12 +29,34 @@ from avalanche_hfc.store.read import Run, group_runs, read_runs, shared_name
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):
-    frames = [None if rows is None else pd.DataFrame(rows) for rows in (steps, classes, confusion, train)]
-    return Run(Path("x"), {"name": "x"}, seed, {}, "", True, frames[0], frames[1], frames[2], None, frames[3])
+    frames = [
+        None if rows is None else pd.DataFrame(rows) for rows in (steps, classes, confusion, train)
+    ]
+    return Run(
+        Path("x"),
+        {"name": "x"},
+        seed,
+        {},
+        "",
+        True,
+        frames[0],
+        frames[1],
+        frames[2],
+        None,
+        frames[3],
+    )
 
 
-STEPS = {"step": [1, 0], "classes": [4, 2], "accuracy": [0.6, 1.0], "average": [0.8, 1.0], "accuracy_nme": [0.7, 1.0],
-         "forgetting": [0.3, math.nan], "fh": [0.03, 0.01], "seconds": [5.0, 3.0]}  # fmt: skip
+STEPS = {
+    "step": [1, 0],
+    "classes": [4, 2],
+    "accuracy": [0.6, 1.0],
+    "average": [0.8, 1.0],
+    "accuracy_nme": [0.7, 1.0],
+    "forgetting": [0.3, math.nan],
+    "fh": [0.03, 0.01],
+    "seconds": [5.0, 3.0],
+}
 CLASSES = {
     "step": [0, 0, 1, 1, 1, 2, 2, 2],
     "class": [7, 2, 7, 2, 5, 7, 2, 5],
@@ -46,14 +68,32 @@ CLASSES = {
 
 
 def test_average_is_the_mean_over_steps_and_last_the_last_step_whatever_the_order_of_the_rows():
-    expected = {"average": 0.8, "last": 0.6, "last_nme": 0.7, "forgetting": 0.3, "fh": 0.02, "seconds": 8.0}
+    expected = {
+        "average": 0.8,
+        "last": 0.6,
+        "last_nme": 0.7,
+        "forgetting": 0.3,
+        "fh": 0.02,
+        "seconds": 8.0,
+    }
     assert summarise(run(STEPS)) == pytest.approx(expected)
 
 
 def test_a_run_that_trains_on_the_whole_stream_has_no_average():
-    joint = run({"step": [4], "classes": [10], "accuracy": [0.9], "average": [math.nan], "forgetting": [math.nan], "fh": [0.01]})
+    joint = run(
+        {
+            "step": [4],
+            "classes": [10],
+            "accuracy": [0.9],
+            "average": [math.nan],
+            "forgetting": [math.nan],
+            "fh": [0.01],
+        }
+    )
     numbers = summarise(joint)
-    assert math.isnan(numbers["average"]) and numbers["last"] == 0.9 and math.isnan(numbers["seconds"])
+    assert (
+        math.isnan(numbers["average"]) and numbers["last"] == 0.9 and math.isnan(numbers["seconds"])
+    )
 
 
 def test_over_seeds_is_mean_and_sample_deviation():
@@ -65,14 +105,20 @@ def test_over_seeds_is_mean_and_sample_deviation():
 
 
 def test_a_step_is_averaged_over_the_seeds_that_have_it():
-    points = per_step([run(STEPS), run({"step": [0], "classes": [2], "accuracy": [0.5]}, seed=1)], "accuracy")
+    points = per_step(
+        [run(STEPS), run({"step": [0], "classes": [2], "accuracy": [0.5]}, seed=1)], "accuracy"
+    )
     assert points["mean"].tolist() == [0.75, 0.6] and points["num_seeds"].tolist() == [2, 1]
     assert per_step([run({"step": [0], "classes": [2], "accuracy": [0.5]})], "fh").empty
 
 
 def test_classes_stand_in_the_order_of_arrival_and_are_empty_before():
     table = class_table(run(STEPS, CLASSES))
-    assert [(brought_in, name) for brought_in, _, name in table.index] == [(0, "b"), (0, "g"), (1, "e")]
+    assert [(brought_in, name) for brought_in, _, name in table.index] == [
+        (0, "b"),
+        (0, "g"),
+        (1, "e"),
+    ]
     assert table.loc[(0, 7, "g")].tolist() == [1.0, 0.5, 0.4]
     assert math.isnan(table.loc[(1, 5, "e"), 0]) and table.loc[(1, 5, "e"), 2] == 0.9
 
@@ -90,40 +136,85 @@ def test_the_fastest_fall_is_the_largest_per_step_since_the_latest_best():
     fell = falls(class_table(run(STEPS, CLASSES))).set_index("name")
     assert list(fell.index) == ["b", "g"]
     assert fell.loc["b", ["best", "best_step", "last"]].tolist() == [0.8, 1, 0.2]
-    assert fell["fall"].tolist() == pytest.approx([0.6, 0.6]) and fell["fall_per_step"].tolist() == pytest.approx([0.6, 0.3])
+    assert fell["fall"].tolist() == pytest.approx([0.6, 0.6]) and fell[
+        "fall_per_step"
+    ].tolist() == pytest.approx([0.6, 0.3])
 
 
 def test_what_a_class_is_taken_for_is_a_share_of_all_its_images_over_the_seeds():
-    rows = {"step": [2, 2, 2, 1], "class": [7, 7, 7, 7], "predicted": [7, 2, 5, 2], "count": [4, 5, 1, 9]}
+    rows = {
+        "step": [2, 2, 2, 1],
+        "class": [7, 7, 7, 7],
+        "predicted": [7, 2, 5, 2],
+        "count": [4, 5, 1, 9],
+    }
     runs = [run(STEPS, CLASSES, rows), run(STEPS, CLASSES, {**rows, "count": [6, 1, 3, 9]}, seed=1)]
     assert taken_for(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
-    assert taken_for(runs, 7, 2, most=1) == [("b", 0.3)] and taken_for(runs, 99, 2) == [] and taken_for([run(STEPS)], 7, 2) == []
+    assert (
+        taken_for(runs, 7, 2, most=1) == [("b", 0.3)]
+        and taken_for(runs, 99, 2) == []
+        and taken_for([run(STEPS)], 7, 2) == []
+    )
 
 
 def test_seeds_with_another_class_order_are_not_averaged_into_the_map():
     other = {**CLASSES, "class": [5, 2, 5, 2, 7, 5, 2, 7], "name": list("ebebgebg")}
     again = {**CLASSES, "correct": [0, 8, 5, 8, 9, 4, 2, 9]}
-    table, seeds = shared_class_table([run(STEPS, CLASSES), run(STEPS, other, seed=1), run(STEPS, again, seed=2)])
+    table, seeds = shared_class_table(
+        [run(STEPS, CLASSES), run(STEPS, other, seed=1), run(STEPS, again, seed=2)]
+    )
     assert seeds == [0, 2] and table.loc[(0, 7, "g"), 0] == 0.5
 
 
 def test_activity_is_the_mean_from_the_second_step_on():
-    train = {"step": [0, 0, 1, 1], "epoch": [0, 1, 0, 1], "loss_total": [1.0, 1.0, 1.0, 1.0], "loss_relation": [0.0, 0.0, 0.2, 0.4],
-             "loss_none": [math.nan] * 4, "weight_spread": [0.0, 0.0, 0.5, 0.7], "alone_fraction": [0.9, 0.9, 0.1, 0.3]}  # fmt: skip
+    train = {
+        "step": [0, 0, 1, 1],
+        "epoch": [0, 1, 0, 1],
+        "loss_total": [1.0, 1.0, 1.0, 1.0],
+        "loss_relation": [0.0, 0.0, 0.2, 0.4],
+        "loss_none": [math.nan] * 4,
+        "weight_spread": [0.0, 0.0, 0.5, 0.7],
+        "alone_fraction": [0.9, 0.9, 0.1, 0.3],
+    }
     found = activity(pd.DataFrame(train))
-    assert {word: own["mean"] for word, own in found.items()} == pytest.approx({"spread": 0.6, "alone": 0.2, "relation": 0.3})
+    assert {word: own["mean"] for word, own in found.items()} == pytest.approx(
+        {"spread": 0.6, "alone": 0.2, "relation": 0.3}
+    )
     assert loss_terms(pd.DataFrame(train)) == ["loss_total", "loss_relation"]
     said = " ".join(verdicts(found, 2))
-    assert "GFC acts" in said and "0.60" in said and "20%" in said and "GRD acts" in said and "Larger batches" not in said
+    assert (
+        "GFC acts" in said
+        and "0.60" in said
+        and "20%" in said
+        and "GRD acts" in said
+        and "Larger batches" not in said
+    )
     assert "Larger batches" in " ".join(verdicts({"alone": {"mean": 0.5}}, 2))
-    assert "next to nothing" in verdicts({"spread": {"mean": 0.001}}, 2)[0] and "One step only" in verdicts(found, 1)[0]
-    assert activity(pd.DataFrame({"step": [0], "epoch": [0], "loss_total": [1.0], "weight_spread": [math.nan]})) == {}
+    assert (
+        "next to nothing" in verdicts({"spread": {"mean": 0.001}}, 2)[0]
+        and "One step only" in verdicts(found, 1)[0]
+    )
+    assert (
+        activity(
+            pd.DataFrame(
+                {"step": [0], "epoch": [0], "loss_total": [1.0], "weight_spread": [math.nan]}
+            )
+        )
+        == {}
+    )
 
 
 def test_epochs_are_counted_through_the_run_and_averaged_over_seeds():
     rows = {"step": [0, 0, 1], "epoch": [0, 1, 0], "loss_total": [3.0, 2.0, 1.0]}
-    points = over_epochs([run(STEPS, train=rows), run(STEPS, train={**rows, "loss_total": [5.0, 2.0, 1.0]}, seed=1)], "loss_total")
-    assert points["mean"].tolist() == [4.0, 2.0, 1.0] and points["step"].tolist() == [0, 0, 1] and list(points.index) == [0, 1, 2]
+    points = over_epochs(
+        [run(STEPS, train=rows), run(STEPS, train={**rows, "loss_total": [5.0, 2.0, 1.0]}, seed=1)],
+        "loss_total",
+    )
+    assert (
+        points["mean"].tolist() == [4.0, 2.0, 1.0]
+        and points["step"].tolist() == [0, 0, 1]
+        and list(points.index) == [0, 1, 2]
+    )
 
 
 def test_synthetic_runs_agree_with_themselves(tmp_path):
@@ -132,14 +223,20 @@ def test_synthetic_runs_agree_with_themselves(tmp_path):
     np.testing.assert_allclose(sums["correct"] / sums["total"], made.steps["accuracy"])
     right = made.confusion.query("`class` == predicted").groupby(["step", "class"])["count"].sum()
     np.testing.assert_array_equal(right, made.classes[made.classes["correct"] > 0]["correct"])
-    assert (tmp_path / "0" / "steps.csv").read_text() == (write_run(tmp_path / "1") / "steps.csv").read_text()
+    assert (tmp_path / "0" / "steps.csv").read_text() == (
+        write_run(tmp_path / "1") / "steps.csv"
+    ).read_text()
 
 
 def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
     write_runs(tmp_path, methods=["hfc"], seeds=[0, 10, 9], num_steps=2)
     runs, waiting = read_runs([tmp_path])
     assert [own.seed for own in runs] == [0, 9, 10] and waiting == []
-    assert [own.seed for own in read_runs([tmp_path / "hfc", tmp_path / "hfc" / "9"])[0]] == [0, 9, 10]
+    assert [own.seed for own in read_runs([tmp_path / "hfc", tmp_path / "hfc" / "9"])[0]] == [
+        0,
+        9,
+        10,
+    ]
     (tmp_path / "demo").mkdir()
     (tmp_path / "hfc").rename(tmp_path / "demo" / "runs")
     assert len(read_runs([tmp_path])[0]) == 3
@@ -152,7 +249,9 @@ def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
     (tmp_path / "empty" / "recipe.json").write_text("[1")
-    with pytest.raises(ValueError, match=r"empty is no run folder: recipe\.json does not hold a recipe"):
+    with pytest.raises(
+        ValueError, match=r"empty is no run folder: recipe\.json does not hold a recipe"
+    ):
         read_runs([tmp_path / "empty"])
     bad = write_run(tmp_path / "bad", num_steps=2)
     (bad / "steps.csv").write_text("method,step,classes,accuracy\nhfc,0,2,1\n")
@@ -201,7 +300,10 @@ def test_a_shorter_seed_is_unfinished_beside_the_longer_ones(tmp_path):
 @pytest.mark.parametrize(
     ("names", "shared"),
     [
-        (["cifar100-b0-t10-hfc@paper", "cifar100-b0-t10-herding-replay@paper"], ("cifar100-b0-t10-", "@paper")),
+        (
+            ["cifar100-b0-t10-hfc@paper", "cifar100-b0-t10-herding-replay@paper"],
+            ("cifar100-b0-t10-", "@paper"),
+        ),
         (["cifar100-b0-t10-hfc@paper", "cifar100-b0-t10-hfc@small"], ("cifar100-b0-t10-", "")),
         (["digits-hfc", "cifar100-hfc"], ("", "")),
         (["a-b", "a-b-c"], ("a-", "")),
@@ -214,15 +316,45 @@ def test_labels_leave_out_what_all_names_share(names, shared):
 
 def test_a_recipe_of_the_paper_has_the_keys_of_its_numbers(tmp_path):
     recipe = json.loads((write_run(tmp_path, num_steps=2) / "recipe.json").read_text())["recipe"]
-    recipe |= {"scale": "paper", "model": {"kind": "tsavit", "backbone": "vit_base_patch16_224.mae", "embed_dim": None}}
-    assert paper_keys(recipe) == {"row": "hfc", "losses": "host", "backbone": "vit-base", "dataset": "digits", "base_fraction": 0.0,
-                                  "num_steps": 2, "mem_size": 2000, "per_class": None}  # fmt: skip
+    recipe |= {
+        "scale": "paper",
+        "model": {"kind": "tsavit", "backbone": "vit_base_patch16_224.mae", "embed_dim": None},
+    }
+    assert paper_keys(recipe) == {
+        "row": "hfc",
+        "losses": "host",
+        "backbone": "vit-base",
+        "dataset": "digits",
+        "base_fraction": 0.0,
+        "num_steps": 2,
+        "mem_size": 2000,
+        "per_class": None,
+    }
     ablated = {**recipe, "method": {"name": "baseline", "losses": "gfc"}}
-    assert paper_keys(ablated)["row"] == "baseline+tsa+gfc" and paper_keys(ablated)["losses"] == "host"
-    assert paper_keys({**recipe, "method": {"name": "icarl", "losses": "hfc"}, "model": {"kind": "resnet32"}})["backbone"] == "resnet-32"
+    assert (
+        paper_keys(ablated)["row"] == "baseline+tsa+gfc" and paper_keys(ablated)["losses"] == "host"
+    )
+    assert (
+        paper_keys(
+            {**recipe, "method": {"name": "icarl", "losses": "hfc"}, "model": {"kind": "resnet32"}}
+        )["backbone"]
+        == "resnet-32"
+    )
     assert paper_keys({**recipe, "scale": "small"}) is None and paper_keys({"name": "demo"}) is None
 
 
 def test_values_read_as_a_person_writes_them():
-    assert [plain(value) for value in (None, True, False, 0.5, [1, 2], [])] == ["none", "yes", "no", "0.5", "1, 2", "none"]
-    assert [duration(seconds) for seconds in (7.4, 300.0, 9000.0, math.nan)] == ["7 s", "5 min", "2.5 h", "–"]
+    assert [plain(value) for value in (None, True, False, 0.5, [1, 2], [])] == [
+        "none",
+        "yes",
+        "no",
+        "0.5",
+        "1, 2",
+        "none",
+    ]
+    assert [duration(seconds) for seconds in (7.4, 300.0, 9000.0, math.nan)] == [
+        "7 s",
+        "5 min",
+        "2.5 h",
+        "–",
+    ]

@@ -7,24 +7,57 @@ import pytest
 
 from avalanche_hfc.report.tables import KEYS, compare, latex, markdown, write_tables
 
-SETTING = dict(losses="host", backbone="vit-base", dataset="cifar100", base_fraction=0.0, mem_size=2000, per_class=None)
+SETTING = dict(
+    losses="host",
+    backbone="vit-base",
+    dataset="cifar100",
+    base_fraction=0.0,
+    mem_size=2000,
+    per_class=None,
+)
 
 
 def printed(row, num_steps, value, mark=None, **other):
-    return {"table": "cifar100", "row": row, **SETTING, "num_steps": num_steps, "column": "average", "value": value, "mark": mark, **other}
+    return {
+        "table": "cifar100",
+        "row": row,
+        **SETTING,
+        "num_steps": num_steps,
+        "column": "average",
+        "value": value,
+        "mark": mark,
+        **other,
+    }
 
 
 def paper():
     return pd.DataFrame(
-        [printed("icarl", 5, 83.5), printed("icarl", 10, 80.6), printed("hfc", 5, 84.7, "85.1 in fh & 5 % off"), printed("hfc", 10, 84.0)]
+        [
+            printed("icarl", 5, 83.5),
+            printed("icarl", 10, 80.6),
+            printed("hfc", 5, 84.7, "85.1 in fh & 5 % off"),
+            printed("hfc", 10, 84.0),
+        ]
     )
 
 
 def ours():
-    measured = {("hfc", 5): (84.0, 85.0, 86.0), ("hfc", 10): (80.0,), ("icarl", 5): (82.0, 84.0), ("afc", 5): (70.0,)}
+    measured = {
+        ("hfc", 5): (84.0, 85.0, 86.0),
+        ("hfc", 10): (80.0,),
+        ("icarl", 5): (82.0, 84.0),
+        ("afc", 5): (70.0,),
+    }
     return pd.DataFrame(
         [
-            {"row": row, **SETTING, "num_steps": num_steps, "column": "average", "seed": seed, "value": value}
+            {
+                "row": row,
+                **SETTING,
+                "num_steps": num_steps,
+                "column": "average",
+                "seed": seed,
+                "value": value,
+            }
             for (row, num_steps), values in measured.items()
             for seed, value in enumerate(values)
         ]
@@ -46,25 +79,45 @@ def test_a_gap_is_the_mean_over_seeds_minus_the_papers_number():
 
 def test_rows_of_the_paper_keep_their_order_and_what_only_we_have_follows():
     table = compare(ours(), paper())
-    assert list(zip(table["row"], table["num_steps"], strict=True)) == [("icarl", 5), ("icarl", 10), ("hfc", 5), ("hfc", 10), ("afc", 5)]
+    assert list(zip(table["row"], table["num_steps"], strict=True)) == [
+        ("icarl", 5),
+        ("icarl", 10),
+        ("hfc", 5),
+        ("hfc", 10),
+        ("afc", 5),
+    ]
     missing, alone = cell(table, "icarl", 10), cell(table, "afc", 5)
-    assert missing["num_seeds"] == 0 and math.isnan(missing["ours"]) and math.isnan(missing["gap"]) and missing["paper"] == 80.6
+    assert (
+        missing["num_seeds"] == 0
+        and math.isnan(missing["ours"])
+        and math.isnan(missing["gap"])
+        and missing["paper"] == 80.6
+    )
     assert alone["ours"] == 70.0 and math.isnan(alone["paper"]) and math.isnan(alone["gap"])
 
 
 def test_a_key_that_differs_is_another_number_and_its_type_does_not_matter():
     other = ours().query("row == 'hfc' and num_steps == 5")
-    for change in (dict(backbone="resnet-32"), dict(losses="hfc"), dict(mem_size=None, per_class=20), dict(base_fraction=0.5)):
+    for change in (
+        dict(backbone="resnet-32"),
+        dict(losses="hfc"),
+        dict(mem_size=None, per_class=20),
+        dict(base_fraction=0.5),
+    ):
         assert compare(other.assign(**change), paper())["gap"].isna().all(), change
     assert compare(other.assign(num_steps="5", mem_size="2000"), paper())["gap"].notna().sum() == 1
 
 
 def test_a_number_printed_twice_is_the_first_unless_the_table_is_named():
-    twice = pd.concat([paper(), pd.DataFrame([printed("hfc", 5, 85.1, "84.7 in cifar100", table="fh")])])
+    twice = pd.concat(
+        [paper(), pd.DataFrame([printed("hfc", 5, 85.1, "84.7 in cifar100", table="fh")])]
+    )
     first = cell(compare(ours(), twice), "hfc", 5)
     assert first["paper"] == 84.7 and first["mark"] == "85.1 in fh & 5 % off; printed again as 85.1"
     named = compare(ours().assign(table="fh"), twice)
-    assert named[named["gap"].notna()][["paper", "mark"]].values.tolist() == [[85.1, "84.7 in cifar100"]]
+    assert named[named["gap"].notna()][["paper", "mark"]].values.tolist() == [
+        [85.1, "84.7 in cifar100"]
+    ]
 
 
 def test_the_markdown_has_ours_paper_and_gap_below_each_other():
@@ -88,7 +141,10 @@ def test_the_markdown_has_ours_paper_and_gap_below_each_other():
 
 def test_the_latex_escapes_what_latex_would_read_and_has_a_cell_per_column():
     text = latex(compare(ours().replace("afc", "a_fc"), paper()), "Comparison")
-    assert r"85.0 $\pm$ 1.0 & 80.0 \\" in text and r" & gap & $+$".replace("$+$", "+0.3") + r" & $-$4.0 \\" in text
+    assert (
+        r"85.0 $\pm$ 1.0 & 80.0 \\" in text
+        and r" & gap & $+$".replace("$+$", "+0.3") + r" & $-$4.0 \\" in text
+    )
     assert r"a\_fc" in text and r"a: 85.1 in fh \& 5 \% off." in text and r"B = 0\%" in text
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 10 and {line.count("&") - line.count(r"\&") for line in rows} == {3}
@@ -98,7 +154,10 @@ def test_the_latex_escapes_what_latex_would_read_and_has_a_cell_per_column():
 def test_rows_and_backbones_that_vary_are_told_apart_in_the_lines():
     losses = pd.concat([paper(), paper().assign(losses="hfc", value=90.0, mark=None)])
     text = markdown(compare(ours(), losses))
-    assert "| icarl, with both losses | ours, 0 seeds |" in text and "| icarl | ours, 2 seeds |" in text
+    assert (
+        "| icarl, with both losses | ours, 0 seeds |" in text
+        and "| icarl | ours, 2 seeds |" in text
+    )
 
 
 def test_the_files_can_be_deleted_and_made_again(tmp_path):
@@ -110,12 +169,19 @@ def test_the_files_can_be_deleted_and_made_again(tmp_path):
         path.unlink()
     write_tables(table, tmp_path / "tables", "cifar100")
     assert {path.name: path.read_bytes() for path in paths} == before
-    pd.testing.assert_frame_equal(pd.read_csv(paths[0]).drop(columns="mark"), table.drop(columns="mark"), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(paths[0]).drop(columns="mark"), table.drop(columns="mark"), check_dtype=False
+    )
 
 
 def test_without_the_papers_rows_ours_stand_alone():
     table = compare(ours(), paper().head(0))
-    assert len(table) == 4 and table["paper"].isna().all() and table["gap"].isna().all() and set(table["mark"]) == {""}
+    assert (
+        len(table) == 4
+        and table["paper"].isna().all()
+        and table["gap"].isna().all()
+        and set(table["mark"]) == {""}
+    )
     assert "| hfc | ours, 1 – 3 seeds | 85.0 ± 1.0 | 80.0 |" in markdown(table)
 
 

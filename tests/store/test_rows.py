@@ -24,7 +24,9 @@ def test_a_reopened_file_goes_on_behind_the_rows_that_are_there(tmp_path):
 def test_rows_that_belong_together_are_one_write(tmp_path, monkeypatch):
     file = RowFile(tmp_path / "steps.csv", ("a", "b"))
     synced = []
-    monkeypatch.setattr("avalanche_hfc.store.rows.os.fsync", lambda number: synced.append(file.path.read_text()))
+    monkeypatch.setattr(
+        "avalanche_hfc.store.rows.os.fsync", lambda number: synced.append(file.path.read_text())
+    )
     file.extend([{"a": 1, "b": 2}, {"b": 4, "a": 3}])
     assert synced == ["a,b\n1,2\n3,4\n"]
     with pytest.raises(KeyError):

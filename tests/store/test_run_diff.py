@@ -11,7 +11,9 @@ from avalanche_hfc.store.diff import Parting, diff_runs
 
 TRAIN = [
     {"step": s, "phase": p, "epoch": e, "lr": 0.1, "images_per_second": 7, "digest": f"{s}{p}{e}"}
-    for s in range(2) for p in ("train", "tune") for e in range(2)
+    for s in range(2)
+    for p in ("train", "tune")
+    for e in range(2)
 ]
 STEPS = [{"step": s, "accuracy": 0.5 - s / 10, "seconds": 3} for s in range(2)]
 
@@ -30,8 +32,13 @@ def write(folder, *, train=TRAIN, steps=STEPS, seed=0, epochs=2):
 
 
 def test_equal_runs_agree_whatever_their_times(tmp_path):
-    slower = [{**row, "images_per_second": 1} for row in TRAIN], [{**row, "seconds": 9} for row in STEPS]
-    found = diff_runs(write(tmp_path / "a"), write(tmp_path / "b", train=slower[0], steps=slower[1]))
+    slower = (
+        [{**row, "images_per_second": 1} for row in TRAIN],
+        [{**row, "seconds": 9} for row in STEPS],
+    )
+    found = diff_runs(
+        write(tmp_path / "a"), write(tmp_path / "b", train=slower[0], steps=slower[1])
+    )
     assert found.same and found.changed == () and found.num_alike == 10
 
 
@@ -41,12 +48,16 @@ def test_the_first_epoch_whose_weights_differ_is_named_with_the_settings(tmp_pat
         row["digest"] += "!"
     found = diff_runs(write(tmp_path / "a"), write(tmp_path / "b", train=train, epochs=3, seed=1))
     assert found.changed == (("train.epochs", "2", "3"), ("seed", "0", "1"))
-    assert found.partings == (Parting("train", "step 1, phase train, epoch 1", (("digest", "1train1", "1train1!"),)),)
+    assert found.partings == (
+        Parting("train", "step 1, phase train, epoch 1", (("digest", "1train1", "1train1!"),)),
+    )
     assert found.num_alike == 5 + 2
 
 
 def test_a_run_that_is_shorter_parts_where_it_ends(tmp_path):
-    found = diff_runs(write(tmp_path / "a"), write(tmp_path / "b", train=TRAIN[:3], steps=STEPS[:1]))
+    found = diff_runs(
+        write(tmp_path / "a"), write(tmp_path / "b", train=TRAIN[:3], steps=STEPS[:1])
+    )
     assert [(p.file, p.place, p.columns[0][0]) for p in found.partings] == [
         ("train", "step 0, phase tune, epoch 1", "the second run has no such row"),
         ("steps", "step 1", "the second run has no such row"),
@@ -54,11 +65,16 @@ def test_a_run_that_is_shorter_parts_where_it_ends(tmp_path):
 
 
 def test_the_command_says_where_and_ends_with_1_if_they_part(tmp_path):
-    a, b = write(tmp_path / "a"), write(tmp_path / "b", steps=[STEPS[0], {**STEPS[1], "accuracy": 0.1}])
+    a, b = (
+        write(tmp_path / "a"),
+        write(tmp_path / "b", steps=[STEPS[0], {**STEPS[1], "accuracy": 0.1}]),
+    )
     same = CliRunner().invoke(command, [str(a), str(a)])
     assert same.exit_code == 0 and "agree in all 10 rows" in same.output
     apart = CliRunner().invoke(command, [str(a), str(b)])
-    assert apart.exit_code == 1 and "step 1" in apart.output and "accuracy: 0.4, 0.1" in apart.output
+    assert (
+        apart.exit_code == 1 and "step 1" in apart.output and "accuracy: 0.4, 0.1" in apart.output
+    )
     missing = CliRunner().invoke(command, [str(a), str(tmp_path / "none")])
     assert isinstance(missing.exception, FileNotFoundError)
     with pytest.raises(FileNotFoundError, match="is no run folder"):

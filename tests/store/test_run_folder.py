@@ -39,7 +39,11 @@ def copied(finished, tmp_path):
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
 
 
 def tables(folder):
@@ -54,15 +58,23 @@ def refuse_to_build(*args, **kwargs):
 
 
 def test_the_folder_holds_the_files_of_the_design_and_no_lock(finished):
-    parts = [f"checkpoint/{name}/{file}" for name in ("last", "previous") for file in ("note.json", "state.pt")]
-    assert sorted(content(finished)) == sorted([*(f"{name}.csv" for name in FILES), "log.txt", "recipe.json", *parts])
+    parts = [
+        f"checkpoint/{name}/{file}"
+        for name in ("last", "previous")
+        for file in ("note.json", "state.pt")
+    ]
+    assert sorted(content(finished)) == sorted(
+        [*(f"{name}.csv" for name in FILES), "log.txt", "recipe.json", *parts]
+    )
 
 
 def test_pandas_reads_every_file_and_the_columns_are_those_of_the_design(finished):
     found = {name: list(table.columns) for name, table in zip(FILES, tables(finished), strict=True)}
     assert found == {
-        "steps": "step classes images accuracy accuracy_nme average forgetting fh seconds images_per_second peak_memory".split(),
-        "classes": "step class name brought_in correct correct_nme total gradient_sum gradient_square_sum".split(),
+        "steps": "step classes images accuracy accuracy_nme average forgetting fh seconds "
+        "images_per_second peak_memory".split(),
+        "classes": "step class name brought_in correct correct_nme total gradient_sum "
+        "gradient_square_sum".split(),
         "confusion": "step class predicted count".split(),
         "exemplars": "step class rank position".split(),
         "train": "step phase epoch lr loss_total loss_criterion loss_compensation loss_relation weight_spread alone_fraction accuracy "
@@ -73,24 +85,50 @@ def test_pandas_reads_every_file_and_the_columns_are_those_of_the_design(finishe
 def test_recipe_json_tells_recipe_seed_versions_and_machine(finished):
     note = json.loads((finished / "recipe.json").read_text())
     assert note["recipe"] == TinyRecipe().as_dict() and note["seed"] == 0
-    assert note["versions"]["torch"] == torch.__version__.split("+")[0] and note["machine"].startswith(cpu()) and note["finished"]
+    assert (
+        note["versions"]["torch"] == torch.__version__.split("+")[0]
+        and note["machine"].startswith(cpu())
+        and note["finished"]
+    )
 
 
 def test_the_numbers_of_a_step_are_those_of_its_classes(finished):
     steps, classes, confusion, _, _ = tables(finished)
     by_step = classes.groupby("step")
-    assert list(by_step["class"].apply(list)) == [sorted(k for own in CLASSES[: t + 1] for k in own) for t in range(3)]
-    assert list(classes["brought_in"]) == [next(t for t in range(3) if k in CLASSES[t]) for k in classes["class"]]
+    assert list(by_step["class"].apply(list)) == [
+        sorted(k for own in CLASSES[: t + 1] for k in own) for t in range(3)
+    ]
+    assert list(classes["brought_in"]) == [
+        next(t for t in range(3) if k in CLASSES[t]) for k in classes["class"]
+    ]
     assert set(classes.loc[classes["class"] == 4, "name"]) == {"four, or so"}
     accuracies = list(by_step["correct"].sum() / by_step["total"].sum())
-    assert list(steps["accuracy"]) == accuracies and list(steps["images"]) == [12, 24, 36] and list(steps["classes"]) == [2, 4, 6]
-    assert list(steps["average"]) == pytest.approx([sum(accuracies[: t + 1]) / (t + 1) for t in range(3)], rel=1e-12)
-    assert math.isnan(steps["forgetting"][0]) and steps["forgetting"][1:].notna().all() and steps["accuracy_nme"].isna().all()
-    right = confusion[confusion["class"] == confusion["predicted"]].set_index(["step", "class"])["count"]
-    assert right.to_dict() == {key: n for key, n in classes.set_index(["step", "class"])["correct"].items() if n}
+    assert (
+        list(steps["accuracy"]) == accuracies
+        and list(steps["images"]) == [12, 24, 36]
+        and list(steps["classes"]) == [2, 4, 6]
+    )
+    assert list(steps["average"]) == pytest.approx(
+        [sum(accuracies[: t + 1]) / (t + 1) for t in range(3)], rel=1e-12
+    )
+    assert (
+        math.isnan(steps["forgetting"][0])
+        and steps["forgetting"][1:].notna().all()
+        and steps["accuracy_nme"].isna().all()
+    )
+    right = confusion[confusion["class"] == confusion["predicted"]].set_index(["step", "class"])[
+        "count"
+    ]
+    assert right.to_dict() == {
+        key: n for key, n in classes.set_index(["step", "class"])["correct"].items() if n
+    }
     totals = confusion.groupby(["step", "class"])["count"].sum()
     assert totals.to_dict() == classes.set_index(["step", "class"])["total"].to_dict()
-    assert (steps["seconds"] > 0).all() and (steps["images_per_second"] > 0).all() and (steps["peak_memory"] > 1e6).all()
+    assert (
+        (steps["seconds"] > 0).all()
+        and (steps["images_per_second"] > 0).all()
+        and (steps["peak_memory"] > 1e6).all()
+    )
 
 
 def test_exemplars_are_ranked_positions_of_their_own_class_within_the_budget(finished):
@@ -98,18 +136,30 @@ def test_exemplars_are_ranked_positions_of_their_own_class_within_the_budget(fin
     labels = [y for experience in benchmark_of().train_stream for y in experience.dataset.targets]
     assert [labels[position] for position in exemplars["position"]] == list(exemplars["class"])
     for (step, _), own in exemplars.groupby(["step", "class"]):
-        assert list(own["rank"]) == list(range(12 // (2 * step + 2)))[: len(own)] and len(own) == min(12 // (2 * step + 2), 6)
+        assert list(own["rank"]) == list(range(12 // (2 * step + 2)))[: len(own)] and len(
+            own
+        ) == min(12 // (2 * step + 2), 6)
 
 
 def test_train_csv_has_a_row_per_epoch_with_rate_losses_weights_and_digest(finished):
     train = pd.read_csv(finished / "train.csv")
-    assert [tuple(row) for row in train[["step", "phase", "epoch"]].values] == [(t, "train", e) for t in range(3) for e in range(2)]
+    assert [tuple(row) for row in train[["step", "phase", "epoch"]].values] == [
+        (t, "train", e) for t in range(3) for e in range(2)
+    ]
     assert train["lr"].tolist() == pytest.approx([3e-3, 3e-3 * 0.75] * 3)
     later = train[train["step"] > 0]
-    assert train[train["step"] == 0][["loss_relation", "weight_spread", "alone_fraction"]].isna().all(axis=None)
+    assert (
+        train[train["step"] == 0][["loss_relation", "weight_spread", "alone_fraction"]]
+        .isna()
+        .all(axis=None)
+    )
     total = later["loss_criterion"] + later["loss_compensation"] + later["loss_relation"]
     assert later["loss_total"].tolist() == pytest.approx(total.tolist(), rel=1e-5)
-    assert (later["weight_spread"] > 0).all() and later["alone_fraction"].between(0, 1).all() and train["accuracy"].isna().all()
+    assert (
+        (later["weight_spread"] > 0).all()
+        and later["alone_fraction"].between(0, 1).all()
+        and train["accuracy"].isna().all()
+    )
     assert train["digest"].nunique() == 6 and (train["images_per_second"] > 0).all()
     model = build(TinyRecipe(), 0).strategy.model
     model.load_state_dict(weights_of(finished))
@@ -120,11 +170,22 @@ def test_every_phase_of_a_method_has_its_rows(tmp_path):
     tiny_run(tmp_path, "foster")
     train = pd.read_csv(tmp_path / "train.csv")
     expected = [(0, "train", 0), (0, "train", 1)]
-    expected += [(step, phase, epoch) for step in (1, 2) for phase in ("train", "compress") for epoch in (0, 1)]
+    expected += [
+        (step, phase, epoch)
+        for step in (1, 2)
+        for phase in ("train", "compress")
+        for epoch in (0, 1)
+    ]
     assert [tuple(row) for row in train[["step", "phase", "epoch"]].values] == expected
     compress = train[train["phase"] == "compress"]
-    assert compress["lr"].tolist() == pytest.approx([3e-3, 1.5e-3] * 2) and compress["digest"].nunique() == 4
-    assert compress["loss_total"].tolist() == compress["loss_compression"].tolist() and compress["weight_spread"].isna().all()
+    assert (
+        compress["lr"].tolist() == pytest.approx([3e-3, 1.5e-3] * 2)
+        and compress["digest"].nunique() == 4
+    )
+    assert (
+        compress["loss_total"].tolist() == compress["loss_compression"].tolist()
+        and compress["weight_spread"].isna().all()
+    )
     assert (train[(train["phase"] == "train") & (train["step"] > 0)]["weight_spread"] > 0).all()
     assert (compress["images_per_second"] > 0).all()
 
@@ -139,14 +200,22 @@ def test_a_method_of_nearest_means_reports_them(tmp_path):
 
 def test_the_log_tells_every_step(finished):
     lines = (finished / "log.txt").read_text().splitlines()
-    assert [line.split("INFO ")[1].split(":")[0] for line in lines] == ["step 0", "step 1", "step 2"]
+    assert [line.split("INFO ")[1].split(":")[0] for line in lines] == [
+        "step 0",
+        "step 1",
+        "step 2",
+    ]
 
 
 def test_counts_come_back_from_the_rows_as_they_were(finished):
     strategy = build(TinyRecipe(), 0).strategy
-    strategy.load_state_dict(torch.load(finished / "checkpoint" / "last" / "state.pt", weights_only=True))
+    strategy.load_state_dict(
+        torch.load(finished / "checkpoint" / "last" / "state.pt", weights_only=True)
+    )
     steps = torch.tensor([next(t for t in range(3) if k in CLASSES[t]) for k in range(6)])
-    data = torch.utils.data.ConcatDataset([experience.dataset for experience in benchmark_of().test_stream])
+    data = torch.utils.data.ConcatDataset(
+        [experience.dataset for experience in benchmark_of().test_stream]
+    )
     expected = evaluate(strategy.predictor, data, steps)
     found = counts_of(RunRows(RunFolder(finished)), 6)
     assert len(found) == 3 and found[2].correct_nme is None
@@ -229,7 +298,9 @@ def test_a_place_that_cannot_be_a_folder_is_told_before_anything_is_built(tmp_pa
 
 def test_a_disk_without_room_for_the_checkpoints_is_told_at_the_start(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.engine.run.shutil.disk_usage", lambda path: usage._replace(free=100_000))
+    monkeypatch.setattr(
+        "avalanche_hfc.engine.run.shutil.disk_usage", lambda path: usage._replace(free=100_000)
+    )
     with pytest.raises(OSError, match="need about 0.0 GB, 0.0 GB are free"):
         tiny_run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -242,20 +313,36 @@ def test_a_run_that_goes_on_under_another_version_says_so(copied):
     (copied / "recipe.json").write_text(json.dumps(note))
     with pytest.warns(UserWarning, match=r"torch was 1\.0, is .*may differ"):
         tiny_run(copied)
-    assert json.loads((copied / "recipe.json").read_text())["versions"]["torch"] == "1.0" and RunFolder(copied).finished
+    assert (
+        json.loads((copied / "recipe.json").read_text())["versions"]["torch"] == "1.0"
+        and RunFolder(copied).finished
+    )
 
 
 # Its parts
 
 
 def test_train_csv_grows_a_column_for_a_new_term_and_loses_it_with_its_rows(tmp_path):
-    row = dict(step=0, phase="train", epoch=0, lr=0.1, weight_spread="", alone_fraction="", accuracy="", images_per_second=5, digest="ab")
+    row = dict(
+        step=0,
+        phase="train",
+        epoch=0,
+        lr=0.1,
+        weight_spread="",
+        alone_fraction="",
+        accuracy="",
+        images_per_second=5,
+        digest="ab",
+    )
     file = TrainFile(tmp_path / "train.csv")
     file.append(row | {"loss_total": 1.5})
     before = file.path.read_text()
     file.append(row | {"loss_total": 1.0, "loss_relation": 0.25, "epoch": 1})
     file = TrainFile(tmp_path / "train.csv")
-    assert [(r["loss_total"], r["loss_relation"]) for r in file.rows()] == [("1.5", ""), ("1.0", "0.25")]
+    assert [(r["loss_total"], r["loss_relation"]) for r in file.rows()] == [
+        ("1.5", ""),
+        ("1.0", "0.25"),
+    ]
     assert file.columns[4:7] == ("loss_total", "loss_relation", "weight_spread")
     file.replace(file.rows()[:1])
     assert file.path.read_text() == before
@@ -263,7 +350,13 @@ def test_train_csv_grows_a_column_for_a_new_term_and_loses_it_with_its_rows(tmp_
 
 def test_rows_can_be_cut_to_counts_and_missing_ones_are_named(copied):
     rows = RunRows(RunFolder(copied))
-    assert rows.counts == {"steps": 3, "classes": 12, "confusion": len(rows.read("confusion")), "exemplars": 36, "train": 6}
+    assert rows.counts == {
+        "steps": 3,
+        "classes": 12,
+        "confusion": len(rows.read("confusion")),
+        "exemplars": 36,
+        "train": 6,
+    }
     assert rows.lacking(rows.counts) == [] and rows.lacking(rows.counts | {"train": 7}) == ["train"]
     kept = {"steps": 1, "classes": 2, "confusion": 3, "exemplars": 12, "train": 3}
     rows.keep(kept)
@@ -279,7 +372,10 @@ def test_the_spread_of_weights_and_the_share_alone_are_those_of_a_loop():
         spread.add(None)  # a batch that was not weighed
     mean = sum(w for ws, _ in batches for w in ws) / 5
     deviation = math.sqrt(sum((w - mean) ** 2 for ws, _ in batches for w in ws) / 5)
-    assert spread.numbers() == {"weight_spread": pytest.approx(deviation, rel=1e-12), "alone_fraction": pytest.approx(1 / 5)}
+    assert spread.numbers() == {
+        "weight_spread": pytest.approx(deviation, rel=1e-12),
+        "alone_fraction": pytest.approx(1 / 5),
+    }
     spread.start()
     assert spread.numbers()["weight_spread"] is None
 
@@ -302,9 +398,16 @@ def test_a_digest_changes_with_any_bit_name_dtype_or_shape():
     assert len(found) == 7
 
 
-@pytest.mark.parametrize(("interval", "due"), [(None, [0, 204, 408]), (150, [0, 201, 405]), (0, [0, 100, 201, 204, 300, 405, 408])])
-def test_inside_a_step_a_checkpoint_waits_until_it_takes_one_percent_of_the_time(monkeypatch, tmp_path, interval, due):
-    """Each takes 2 s here: the next one comes 200 s after its end or later, or when `interval` says."""
+@pytest.mark.parametrize(
+    ("interval", "due"),
+    [(None, [0, 204, 408]), (150, [0, 201, 405]), (0, [0, 100, 201, 204, 300, 405, 408])],
+)
+def test_inside_a_step_a_checkpoint_waits_until_it_takes_one_percent_of_the_time(
+    monkeypatch, tmp_path, interval, due
+):
+    """Each takes 2 s here: the next one comes 200 s after its end or later, or when `interval`
+    says.
+    """
     now, saved = [0.0], []
 
     def save(folder, state, note):
@@ -321,7 +424,9 @@ def test_inside_a_step_a_checkpoint_waits_until_it_takes_one_percent_of_the_time
     assert saved == due
 
 
-def test_the_rows_of_two_runs_with_one_seed_are_equal_and_another_seed_gives_others(finished, tmp_path):
+def test_the_rows_of_two_runs_with_one_seed_are_equal_and_another_seed_gives_others(
+    finished, tmp_path
+):
     for seed in (0, 1):
         tiny_run(tmp_path / str(seed), seed=seed, checkpoint_seconds=None)
     assert rows_of(tmp_path / "0") == rows_of(finished) != rows_of(tmp_path / "1")
@@ -337,8 +442,15 @@ def test_loader_processes_change_no_row(finished, tmp_path, method):
 
 def test_every_epoch_of_every_phase_has_draws_of_its_own(tmp_path, monkeypatch):
     keys, seed_draws = [], PositionDataset.seed_draws
-    monkeypatch.setattr(PositionDataset, "seed_draws", lambda data, *key: keys.append(key) or seed_draws(data, *key))
+    monkeypatch.setattr(
+        PositionDataset, "seed_draws", lambda data, *key: keys.append(key) or seed_draws(data, *key)
+    )
     tiny_run(tmp_path, "dytox", seed=7)
     expected = [(7, 0, "train", 0), (7, 0, "train", 1)]
-    expected += [(7, step, phase, epoch) for step in (1, 2) for phase in ("train", "tune") for epoch in (0, 1)]
+    expected += [
+        (7, step, phase, epoch)
+        for step in (1, 2)
+        for phase in ("train", "tune")
+        for epoch in (0, 1)
+    ]
     assert [key for key in keys if key[2] != "pass"] == expected

@@ -11,9 +11,15 @@ def build(name, *, model=None, lr=0.05, optimizer=None, **options):
     torch.manual_seed(5)
     if model is None:
         small = dict(SMALL_VIT)
-        model = DyToxModel(ViTEncoder("vit_tiny_patch16_224", **small)) if name == "dytox" else TSAViT("vit_tiny_patch16_224", **small)
+        model = (
+            DyToxModel(ViTEncoder("vit_tiny_patch16_224", **small))
+            if name == "dytox"
+            else TSAViT("vit_tiny_patch16_224", **small)
+        )
     memory = {} if name in ("finetune", "joint") else {"mem_size": 12}
-    optimizer = optimizer(model.parameters()) if optimizer else torch.optim.SGD(model.parameters(), lr=lr)
+    optimizer = (
+        optimizer(model.parameters()) if optimizer else torch.optim.SGD(model.parameters(), lr=lr)
+    )
     sizes = dict(train_mb_size=12, train_epochs=2, eval_mb_size=64, evaluator=None)
     return STRATEGIES[name](model=model, optimizer=optimizer, **{**memory, **sizes, **options})
 
@@ -23,7 +29,13 @@ def weights(strategy):
 
 
 def moved(before, after):
-    return {name for name in before if name in after and before[name].shape == after[name].shape and not before[name].equal(after[name])}
+    return {
+        name
+        for name in before
+        if name in after
+        and before[name].shape == after[name].shape
+        and not before[name].equal(after[name])
+    }
 
 
 def steps_of(strategy, num_steps, **benchmark_options):

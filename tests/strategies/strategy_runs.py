@@ -1,4 +1,6 @@
-"""Small class-incremental runs: six digits in three steps, small networks, and what a run leaves behind."""
+"""Small class-incremental runs: six digits in three steps, small networks, and what a run leaves
+behind.
+"""
 
 from functools import cache
 
@@ -19,14 +21,21 @@ from avalanche_hfc.plugins import HerdingReplayPlugin
 
 ORDER = [4, 1, 5, 0, 2, 3]  # heads of 5, 6, 6 columns: some of them not trained yet
 CLASSES = [[1, 4], [0, 5], [2, 3]]
-SMALL_VIT = dict(image_size=8, patch_size=4, msa_blocks=1, backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1))
+SMALL_VIT = dict(
+    image_size=8,
+    patch_size=4,
+    msa_blocks=1,
+    backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1),
+)
 
 
 @cache
 def digit_tensors(num_classes, per_class, skip=0):
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels / 8 - 1, dtype=torch.float32).view(-1, 1, 8, 8), torch.tensor(labels)
-    rows = torch.stack([(y == c).nonzero()[skip : skip + per_class, 0] for c in range(num_classes)], dim=1).flatten()
+    rows = torch.stack(
+        [(y == c).nonzero()[skip : skip + per_class, 0] for c in range(num_classes)], dim=1
+    ).flatten()
     return x[rows], y[rows]
 
 
@@ -37,20 +46,33 @@ def data_of(x, y):
 
 
 def jitter(image):
-    """Draws from torch and numpy. Not from python's generator: the type checker of the tests draws from it, too."""
+    """Draws from torch and numpy. Not from python's generator: the type checker of the tests draws
+    from it, too.
+    """
     return image * float(np.random.uniform(0.8, 1.2)) + 0.1 * torch.randn(image.shape)
 
 
 def benchmark_of(*, per_class=6, order=ORDER, num_steps=3, train_transform=None, **options):
     train, test = (data_of(*digit_tensors(len(order), per_class, skip)) for skip in (0, 60))
     return nc_benchmark(
-        train, test, n_experiences=num_steps, task_labels=False, shuffle=False, fixed_class_order=order, train_transform=train_transform,
-        eval_transform=None, **options,
+        train,
+        test,
+        n_experiences=num_steps,
+        task_labels=False,
+        shuffle=False,
+        fixed_class_order=order,
+        train_transform=train_transform,
+        eval_transform=None,
+        **options,
     )
 
 
 def mlp(head="incremental", *, dropout=0.0, num_classes=6, width=16):
-    heads = {"incremental": IncrementalClassifier, "growing": GrowingLinear, "fixed": lambda width: nn.Linear(width, num_classes)}
+    heads = {
+        "incremental": IncrementalClassifier,
+        "growing": GrowingLinear,
+        "fixed": lambda width: nn.Linear(width, num_classes),
+    }
     body = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(dropout))
     return nn.Sequential(body, heads[head](width))
 
@@ -93,19 +115,30 @@ def left_by(strategy):
     left["exemplars"] = herding_of(strategy).memory.positions()
     optimizer = strategy.optimizer.state_dict()
     for index, state in optimizer["state"].items():
-        left |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        left |= {
+            f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()
+        }
     for index, group in enumerate(optimizer["param_groups"]):
-        left |= {f"group.{index}.lr": torch.tensor(group["lr"]), f"group.{index}.params": torch.tensor(group["params"])}
+        left |= {
+            f"group.{index}.lr": torch.tensor(group["lr"]),
+            f"group.{index}.params": torch.tensor(group["params"]),
+        }
     return {name: value.clone() for name, value in left.items()}
 
 
 def differing(left, right):
     """Names whose values are not equal in all bits."""
-    return sorted(n for n in left.keys() | right.keys() if n not in left or n not in right or not torch.equal(left[n], right[n]))
+    return sorted(
+        n
+        for n in left.keys() | right.keys()
+        if n not in left or n not in right or not torch.equal(left[n], right[n])
+    )
 
 
 def test_images(benchmark):
-    parts = [(x, y) for experience in benchmark.test_stream for x, y, *_ in experience.dataset.eval()]
+    parts = [
+        (x, y) for experience in benchmark.test_stream for x, y, *_ in experience.dataset.eval()
+    ]
     return torch.stack([x for x, _ in parts]), torch.tensor([y for _, y in parts])
 
 

@@ -1,4 +1,6 @@
-"""FOSTER's class weights: those of every step of every protocol of CIFAR-100, with the β published for it."""
+"""FOSTER's class weights: those of every step of every protocol of CIFAR-100, with the β published
+for it.
+"""
 
 from types import SimpleNamespace
 
@@ -30,7 +32,9 @@ def class_sizes(base, num_steps):
 
 
 def weights_by_loop(num_old, num_new, num_exemplars, beta):
-    """(w_old, w_new): the inverse of the effective number of images, scaled so that the weights of all classes sum to their number."""
+    """(w_old, w_new): the inverse of the effective number of images, scaled so that the weights of
+    all classes sum to their number.
+    """
     inverse = []
     for count in [num_exemplars] * num_old + [NEW] * num_new:
         effective = sum(beta**image for image in range(count))
@@ -44,11 +48,17 @@ def weights_of(beta, compress_beta, sizes, step, num_exemplars):
     strategy = FOSTER.__new__(FOSTER)
     strategy.beta, strategy.compress_beta, strategy._weights = beta, compress_beta, {}
     class_steps = [number for number, size in enumerate(sizes[: step + 1]) for _ in range(size)]
-    StepTable.of(strategy).load_state_dict({"classes": list(range(len(class_steps))), "steps": class_steps})
+    StepTable.of(strategy).load_state_dict(
+        {"classes": list(range(len(class_steps))), "steps": class_steps}
+    )
     counts = [NEW if own == step else num_exemplars for own in class_steps]
-    strategy.adapted_dataset = SimpleNamespace(targets=[c for c, count in enumerate(counts) for _ in range(count)])
+    strategy.adapted_dataset = SimpleNamespace(
+        targets=[c for c, count in enumerate(counts) for _ in range(count)]
+    )
     steps = torch.tensor(class_steps)
-    return [strategy.class_weights(steps, values) for values in (strategy.beta, strategy.compress_beta)]
+    return [
+        strategy.class_weights(steps, values) for values in (strategy.beta, strategy.compress_beta)
+    ]
 
 
 @pytest.mark.parametrize("memory", ["2000 in total", "20 of each"])
@@ -68,19 +78,30 @@ def test_the_weights_of_every_step_of_every_protocol(base, num_steps, memory):
 
 
 @pytest.mark.parametrize(("num_steps", "ratio", "of_the_mean"), [(5, 1.27, 1.46), (10, 1.34, 1.69)])
-def test_late_steps_are_corrected_less_than_by_the_mean_of_the_values(num_steps, ratio, of_the_mean):
-    options, sizes = dict(recipe(f"cifar100-b0-t{num_steps}-foster@paper").method.options), class_sizes(0, num_steps)
+def test_late_steps_are_corrected_less_than_by_the_mean_of_the_values(
+    num_steps, ratio, of_the_mean
+):
+    options, sizes = (
+        dict(recipe(f"cifar100-b0-t{num_steps}-foster@paper").method.options),
+        class_sizes(0, num_steps),
+    )
     num_exemplars = 2000 // sum(sizes[:-1])
     last, _ = weights_of(options["beta"], 0.97, sizes, num_steps - 1, num_exemplars)
     assert (last[0] / last[-1]).item() == pytest.approx(ratio, abs=0.005)
-    mean, _ = weights_of(sum(options["beta"]) / len(options["beta"]), 0.97, sizes, num_steps - 1, num_exemplars)
+    mean, _ = weights_of(
+        sum(options["beta"]) / len(options["beta"]), 0.97, sizes, num_steps - 1, num_exemplars
+    )
     assert (mean[0] / mean[-1]).item() == pytest.approx(of_the_mean, abs=0.005)
 
 
 def test_a_run_takes_the_value_of_its_step_in_both_phases():
     used = []
-    strategy = build("foster", train_epochs=1, compress_epochs=1, beta=[0.9, 0.5], compress_beta=(0.8, 0.3, 0.1))
-    look = At("after_phase_epoch", lambda s: used.append((StepTable.of(s).current, sorted(s._weights))))
+    strategy = build(
+        "foster", train_epochs=1, compress_epochs=1, beta=[0.9, 0.5], compress_beta=(0.8, 0.3, 0.1)
+    )
+    look = At(
+        "after_phase_epoch", lambda s: used.append((StepTable.of(s).current, sorted(s._weights)))
+    )
     strategy.plugins.append(look)
     steps_of(strategy, 3)
     assert used == [(1, [0.8, 0.9]), (2, [0.3, 0.5])]
@@ -89,6 +110,18 @@ def test_a_run_takes_the_value_of_its_step_in_both_phases():
 
 def test_the_last_value_serves_the_steps_that_follow():
     used = []
-    look = At("after_phase_epoch", lambda s: used.append((StepTable.of(s).current, sorted(s._weights))))
-    steps_of(build("foster", train_epochs=1, compress_epochs=1, beta=[0.9], compress_beta=0.8, plugins=[look]), 3)
+    look = At(
+        "after_phase_epoch", lambda s: used.append((StepTable.of(s).current, sorted(s._weights)))
+    )
+    steps_of(
+        build(
+            "foster",
+            train_epochs=1,
+            compress_epochs=1,
+            beta=[0.9],
+            compress_beta=0.8,
+            plugins=[look],
+        ),
+        3,
+    )
     assert used == [(1, [0.8, 0.9]), (2, [0.8, 0.9])]

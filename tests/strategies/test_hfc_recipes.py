@@ -15,7 +15,12 @@ from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation
 
 STEPS = torch.tensor([1, 0, -1, -1, 0, 1])  # by column, in the second step
 SMALL = dict(
-    backbone="vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=3, frozen_blocks=1, adapter_dim=4,
+    backbone="vit_tiny_patch16_224",
+    image_size=8,
+    patch_size=4,
+    msa_blocks=3,
+    frozen_blocks=1,
+    adapter_dim=4,
     backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1),
 )
 
@@ -23,13 +28,19 @@ SMALL = dict(
 def by_hand(recipe, logits, targets, teacher):
     z = 2 / 4
     if recipe == "default":
-        relation = relation_distillation(logits, targets, teacher, STEPS, normalise=True, average="present")
+        relation = relation_distillation(
+            logits, targets, teacher, STEPS, normalise=True, average="present"
+        )
         return (1 - z) * forgetting_compensation(logits, targets, STEPS) + z * relation
     if recipe == "paper":
-        relation = relation_distillation(logits, targets, teacher, STEPS, normalise=False, average="seen")
+        relation = relation_distillation(
+            logits, targets, teacher, STEPS, normalise=False, average="seen"
+        )
         return forgetting_compensation(logits, targets, STEPS) + relation
     if recipe == "0.3, 7":
-        return 0.3 * forgetting_compensation(logits, targets, STEPS) + 7 * relation_distillation(logits, targets, teacher, STEPS)
+        return 0.3 * forgetting_compensation(logits, targets, STEPS) + 7 * relation_distillation(
+            logits, targets, teacher, STEPS
+        )
     return official_hfc(logits, targets, teacher, STEPS)
 
 
@@ -40,9 +51,18 @@ def test_the_loss_of_a_batch_in_the_second_step_is_the_recipes(recipe):
     def look(strategy):
         if strategy.clock.train_exp_counter == 1:
             teacher = copy.deepcopy(first).eval()(strategy.mb_x)
-            met.append((strategy.loss.item(), by_hand(recipe, strategy.mb_output, strategy.mb_y, teacher).item()))
+            met.append(
+                (
+                    strategy.loss.item(),
+                    by_hand(recipe, strategy.mb_output, strategy.mb_y, teacher).item(),
+                )
+            )
 
-    weights = {"compensation_weight": 0.3, "relation_weight": 7} if recipe == "0.3, 7" else {"recipe": recipe}
+    weights = (
+        {"compensation_weight": 0.3, "relation_weight": 7}
+        if recipe == "0.3, 7"
+        else {"recipe": recipe}
+    )
     torch.manual_seed(0)
     strategy = hfc(mlp("growing", dropout=0.3), plugins=[At("after_backward", look)], **weights)
     strategy.train(benchmark.train_stream[0])
@@ -59,18 +79,29 @@ def test_the_loss_of_the_first_step_is_the_criterion_alone(recipe):
 
     def look(strategy):
         plain = F.cross_entropy(strategy.mb_output, strategy.mb_y)
-        binary = F.binary_cross_entropy_with_logits(strategy.mb_output[:, [1, 4]], F.one_hot(strategy.mb_y, 6)[:, [1, 4]].float())
+        binary = F.binary_cross_entropy_with_logits(
+            strategy.mb_output[:, [1, 4]], F.one_hot(strategy.mb_y, 6)[:, [1, 4]].float()
+        )
         met.append((strategy.loss.item(), (binary if recipe == "official" else plain).item()))
 
-    run(recipe=recipe, experiences=benchmark_of().train_stream[:1], plugins=[At("after_backward", look)])
+    run(
+        recipe=recipe,
+        experiences=benchmark_of().train_stream[:1],
+        plugins=[At("after_backward", look)],
+    )
     assert met and all(loss == pytest.approx(expected, rel=1e-5) for loss, expected in met)
 
 
 def test_in_evaluation_the_official_recipe_speaks_with_the_criterion_given():
     met = []
     benchmark = benchmark_of()
-    watch = At("after_eval_iteration", lambda s: met.append(torch.equal(s.loss, F.cross_entropy(s.mb_output, s.mb_y))))
-    run(recipe="official", experiences=benchmark.train_stream[:2], plugins=[watch]).eval(benchmark.test_stream[:2])
+    watch = At(
+        "after_eval_iteration",
+        lambda s: met.append(torch.equal(s.loss, F.cross_entropy(s.mb_output, s.mb_y))),
+    )
+    run(recipe="official", experiences=benchmark.train_stream[:2], plugins=[watch]).eval(
+        benchmark.test_stream[:2]
+    )
     assert met == [True, True]
 
 
@@ -89,12 +120,18 @@ class Movement(At):
         super().__init__((), None)
 
     def before_training_epoch(self, strategy, **kwargs):
-        self.before = {name: p.detach().clone() for name, p in strategy.model.named_parameters() if p.requires_grad}
+        self.before = {
+            name: p.detach().clone()
+            for name, p in strategy.model.named_parameters()
+            if p.requires_grad
+        }
 
     def after_training_epoch(self, strategy, **kwargs):
         epoch = (strategy.clock.train_exp_counter, strategy.clock.train_exp_epochs)
         now = dict(strategy.model.named_parameters())
-        self.still[epoch] = {name for name, old in self.before.items() if torch.equal(old, now[name])}
+        self.still[epoch] = {
+            name for name, old in self.before.items() if torch.equal(old, now[name])
+        }
         self.moved[epoch] = self.before.keys() - self.still[epoch]
 
 
@@ -108,7 +145,9 @@ def test_every_trainable_parameter_moves_in_every_epoch(model, recipe):
         net = vit() if model == "vit" else mlp("growing")
         optimizer, plugins = AdamW(net.parameters(), lr=1e-3), []
     frozen = {name: p.clone() for name, p in net.named_parameters() if not p.requires_grad}
-    stream = benchmark_of(per_class=8).train_stream[:2]  # two batches: adapters whose second layer is 0 move after the first
+    stream = benchmark_of(per_class=8).train_stream[
+        :2
+    ]  # two batches: adapters whose second layer is 0 move after the first
     train(hfc(net, optimizer=optimizer, plugins=[*plugins, movement], recipe=recipe), stream)
     assert movement.still == {(step, epoch): set() for step in (0, 1) for epoch in (0, 1)}
     assert bool(frozen) == (model == "official parts")
@@ -118,23 +157,43 @@ def test_every_trainable_parameter_moves_in_every_epoch(model, recipe):
 def test_with_the_quirks_tsa_token_and_head_stand_still_in_two_epochs_of_three():
     model, optimizer, plugins = official_parts(optimizer_quirks=True, **SMALL)
     movement, moments = Movement(), []
-    watch = At("before_forward", lambda s: moments.append((s.clock.train_epoch_iterations, len(s.optimizer.state))))
-    strategy = hfc(model, optimizer=optimizer, plugins=[*plugins, movement, watch], recipe="official", train_epochs=5)
+    watch = At(
+        "before_forward",
+        lambda s: moments.append((s.clock.train_epoch_iterations, len(s.optimizer.state))),
+    )
+    strategy = hfc(
+        model,
+        optimizer=optimizer,
+        plugins=[*plugins, movement, watch],
+        recipe="official",
+        train_epochs=5,
+    )
     train(strategy, benchmark_of(per_class=8).train_stream[:2])
     quirky = {name for name, p in model.named_parameters() if not name.startswith("backbone.")}
     assert {name.split(".")[0] for name in quirky} == {"shared_embedding", "tsa", "head"}
-    assert movement.still == {(step, e): quirky if e in (1, 2, 4) else set() for step in (0, 1) for e in range(5)}
+    assert movement.still == {
+        (step, e): quirky if e in (1, 2, 4) else set() for step in (0, 1) for e in range(5)
+    }
     assert all(state == 0 for iteration, state in moments if iteration == 0)
 
 
 def test_the_rates_of_the_released_code():
-    """Three epochs of warm-up, then the cosine at epochs 3 to 29 of 30; TSA, token and head five times as fast; each step anew."""
+    """Three epochs of warm-up, then the cosine at epochs 3 to 29 of 30; TSA, token and head five
+    times as fast; each step anew.
+    """
     model, optimizer, plugins = official_parts(**SMALL)
     rates = []
-    watch = At("after_training_epoch", lambda s: rates.append([group["lr"] for group in s.optimizer.param_groups]))
-    strategy = hfc(model, optimizer=optimizer, plugins=[*plugins, watch], train_epochs=30, train_mb_size=64)
+    watch = At(
+        "after_training_epoch",
+        lambda s: rates.append([group["lr"] for group in s.optimizer.param_groups]),
+    )
+    strategy = hfc(
+        model, optimizer=optimizer, plugins=[*plugins, watch], train_epochs=30, train_mb_size=64
+    )
     train(strategy, benchmark_of(per_class=1).train_stream[:2])
-    assert [rate for rate, _ in rates[:4]] == pytest.approx([1.5625e-5, 3.125e-5, 4.6875e-5, 6.1215e-5], rel=1e-4)
+    assert [rate for rate, _ in rates[:4]] == pytest.approx(
+        [1.5625e-5, 3.125e-5, 4.6875e-5, 6.1215e-5], rel=1e-4
+    )
     assert rates[29][0] == pytest.approx(1.0144e-5, rel=1e-4)
     assert all(rest == pytest.approx(5 * backbone) for backbone, rest in rates)
     assert rates[:30] == rates[30:]
@@ -147,18 +206,29 @@ def test_the_released_model_has_its_parameter_counts():
     assert isinstance(model, TSAViT) and isinstance(optimizer, AdamW)
     count = {name: p.numel() for name, p in model.named_parameters()}
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert (sum(count.values()), trainable, sum(count.values()) - trainable) == (86_887_616, 50_705_600, 36_182_016)
+    assert (sum(count.values()), trainable, sum(count.values()) - trainable) == (
+        86_887_616,
+        50_705_600,
+        36_182_016,
+    )
     backbone, rest = optimizer.param_groups
     assert sum(p.numel() for p in rest["params"]) == 7_085_568 + 768
     assert sum(p.numel() for p in backbone["params"]) == 50_705_600 - 7_085_568 - 768
-    assert (backbone["lr"], rest["lr"], backbone["weight_decay"], rest["weight_decay"]) == (6.25e-5, 5 * 6.25e-5, 1e-5, 1e-5)
+    assert (backbone["lr"], rest["lr"], backbone["weight_decay"], rest["weight_decay"]) == (
+        6.25e-5,
+        5 * 6.25e-5,
+        1e-5,
+        1e-5,
+    )
 
 
 def test_the_released_parts_start_as_the_released_code():
     model, _, plugins = official_parts(num_classes=7, **SMALL)
     assert not model.shared_embedding.any()
     assert model.head.out_features == 7 and model.head.seen.all() and model.head.weight.any(1).all()
-    assert model.tsa[0].residual and [type(plugin).__name__ for plugin in plugins] == ["WarmUpCosinePlugin"]
+    assert model.tsa[0].residual and [type(plugin).__name__ for plugin in plugins] == [
+        "WarmUpCosinePlugin"
+    ]
     assert official_parts(**SMALL)[0].head.out_features == 0
     with pytest.raises(ValueError, match="num_classes must be 1 or more, got 0"):
         official_parts(num_classes=0, **SMALL)
@@ -168,17 +238,34 @@ def test_a_head_grown_for_all_classes_still_masks_those_not_seen():
     outputs = []
     model, optimizer, plugins = official_parts(num_classes=6, **SMALL)
     watch = At("after_forward", lambda strategy: outputs.append(strategy.mb_output))
-    hfc(model, optimizer=optimizer, plugins=[*plugins, watch], recipe="official").train(benchmark_of().train_stream[0])
-    assert all((logits[:, [0, 2, 3, 5]] == -1000).all() and (logits[:, [1, 4]] > -1000).all() for logits in outputs)
+    hfc(model, optimizer=optimizer, plugins=[*plugins, watch], recipe="official").train(
+        benchmark_of().train_stream[0]
+    )
+    assert all(
+        (logits[:, [0, 2, 3, 5]] == -1000).all() and (logits[:, [1, 4]] > -1000).all()
+        for logits in outputs
+    )
 
 
 def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults():
     ours = inspect.signature(HFCStrategy).parameters
     host = inspect.signature(SupervisedTemplate).parameters
-    assert {p.kind for name, p in ours.items() if name != "base_kwargs"} == {inspect.Parameter.KEYWORD_ONLY}
+    assert {p.kind for name, p in ours.items() if name != "base_kwargs"} == {
+        inspect.Parameter.KEYWORD_ONLY
+    }
     assert list(ours)[:3] == ["model", "optimizer", "criterion"]
-    own = ["recipe", "mem_size", "per_class", "compensation_weight", "relation_weight", "optimizer_quirks", "drop_last"]
-    assert [name for name in ours if name not in own and name != "base_kwargs"] == [n for n in host if n in ours]
+    own = [
+        "recipe",
+        "mem_size",
+        "per_class",
+        "compensation_weight",
+        "relation_weight",
+        "optimizer_quirks",
+        "drop_last",
+    ]
+    assert [name for name in ours if name not in own and name != "base_kwargs"] == [
+        n for n in host if n in ours
+    ]
     assert list(ours)[3:10] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
@@ -190,16 +277,25 @@ def test_a_misspelt_argument_is_a_type_error():
         hfc(mlp(), train_epoch=3)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"recipe": "papr"}, "Unknown recipe 'papr'. Known: default, paper, official. Did you mean 'paper'?"),
-    ({"recipe": "xyz"}, "Unknown recipe 'xyz'. Known: default, paper, official."),
-    ({"recipe": "official", "compensation_weight": 1.0}, "has its weights inside"),
-    ({"recipe": "official", "relation_weight": "balanced"}, "has its weights inside"),
-    ({"mem_size": 3, "per_class": 4}, "Give mem_size or per_class, not both; got mem_size=3, per_class=4"),
-    ({"compensation_weight": 0}, "weight must be a number above 0 or 'balanced', got 0"),
-    ({"relation_weight": float("nan")}, "got nan"),
-    ({"mem_size": 0}, "1 or more, got 0"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"recipe": "papr"},
+            "Unknown recipe 'papr'. Known: default, paper, official. Did you mean 'paper'?",
+        ),
+        ({"recipe": "xyz"}, "Unknown recipe 'xyz'. Known: default, paper, official."),
+        ({"recipe": "official", "compensation_weight": 1.0}, "has its weights inside"),
+        ({"recipe": "official", "relation_weight": "balanced"}, "has its weights inside"),
+        (
+            {"mem_size": 3, "per_class": 4},
+            "Give mem_size or per_class, not both; got mem_size=3, per_class=4",
+        ),
+        ({"compensation_weight": 0}, "weight must be a number above 0 or 'balanced', got 0"),
+        ({"relation_weight": float("nan")}, "got nan"),
+        ({"mem_size": 0}, "1 or more, got 0"),
+    ],
+)
 def test_a_wrong_argument_is_a_value_error_that_names_it(options, message):
     with pytest.raises(ValueError) as caught:
         hfc(mlp(), **options)
@@ -209,14 +305,19 @@ def test_a_wrong_argument_is_a_value_error_that_names_it(options, message):
 def test_the_memory_is_2000_unless_said_otherwise():
     def memory(**options):
         model = mlp()
-        return herding_of(HFCStrategy(model=model, optimizer=AdamW(model.parameters()), **options)).memory
+        return herding_of(
+            HFCStrategy(model=model, optimizer=AdamW(model.parameters()), **options)
+        ).memory
 
     assert (memory().total, memory().per_class, memory().rule) == (2000, None, "greedy")
     assert (memory(per_class=3).total, memory(per_class=3).per_class) == (None, 3)
     assert memory(recipe="official").rule == "icarl-code"
 
 
-@pytest.mark.parametrize(("options", "sizes"), [({"mem_size": 10}, [10, 8, 6]), ({"mem_size": None, "per_class": 2}, [4, 8, 12])])
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [({"mem_size": 10}, [10, 8, 6]), ({"mem_size": None, "per_class": 2}, [4, 8, 12])],
+)
 def test_the_memory_after_each_step(options, sizes):
     strategy = hfc(mlp(), **options)
     met = []

@@ -1,4 +1,6 @@
-"""HFCStrategy inside a user's pipeline: benchmarks, loggers, plugins, workers, precision, and data that goes wrong."""
+"""HFCStrategy inside a user's pipeline: benchmarks, loggers, plugins, workers, precision, and data
+that goes wrong.
+"""
 
 import io
 
@@ -39,7 +41,13 @@ from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
     def final(seed):
         np.random.seed(0)
-        return left_by(run(lambda: vit(drop_path=0.2), seed=seed, experiences=benchmark_of(train_transform=jitter).train_stream))
+        return left_by(
+            run(
+                lambda: vit(drop_path=0.2),
+                seed=seed,
+                experiences=benchmark_of(train_transform=jitter).train_stream,
+            )
+        )
 
     assert differing(final(5), final(5)) == []
     assert "model.tsa.0.query.weight" in differing(final(5), final(6))
@@ -50,7 +58,9 @@ def test_the_callers_list_of_plugins_stays_as_it_was(recipe):
     mine = [At("before_training", lambda strategy: None)]
     model = mlp()
     for _ in range(2):
-        strategy = HFCStrategy(model=model, optimizer=AdamW(model.parameters()), plugins=mine, recipe=recipe)
+        strategy = HFCStrategy(
+            model=model, optimizer=AdamW(model.parameters()), plugins=mine, recipe=recipe
+        )
         assert len(mine) == 1 and strategy.plugins[0] is mine[0] and len(strategy.plugins) > 4
 
 
@@ -68,23 +78,41 @@ def test_loggers_metrics_schedule_early_stop_and_workers_work_together(logger, w
         At("before_training_epoch", lambda s: rates.append(s.optimizer.param_groups[0]["lr"])),
     ]
     benchmark = benchmark_of()
-    strategy = hfc(model, optimizer=optimizer, plugins=plugins, evaluator=EvaluationPlugin(*metrics, loggers=[own]), eval_every=1)
-    train(strategy, benchmark.train_stream[:2], eval_streams=[benchmark.test_stream[:1]], num_workers=workers)
+    strategy = hfc(
+        model,
+        optimizer=optimizer,
+        plugins=plugins,
+        evaluator=EvaluationPlugin(*metrics, loggers=[own]),
+        eval_every=1,
+    )
+    train(
+        strategy,
+        benchmark.train_stream[:2],
+        eval_streams=[benchmark.test_stream[:1]],
+        num_workers=workers,
+    )
     text = file.getvalue() if logger is TextLogger else capsys.readouterr().out
-    assert text.count("Top1_Acc_Epoch/train_phase") == 4 and "Top1_Acc_Stream/eval_phase/test_stream" in text
+    assert (
+        text.count("Top1_Acc_Epoch/train_phase") == 4
+        and "Top1_Acc_Stream/eval_phase/test_stream" in text
+    )
     assert rates == pytest.approx([3e-3, 1.5e-3, 3e-3, 1.5e-3])
 
 
 def test_workers_load_the_batches_that_the_main_process_loads():
     def final(workers):
-        return left_by(run(experiences=benchmark_of().train_stream[:2], train_options={"num_workers": workers}))
+        return left_by(
+            run(experiences=benchmark_of().train_stream[:2], train_options={"num_workers": workers})
+        )
 
     assert differing(final(0), final(2)) == []
 
 
 @pytest.mark.parametrize("model", [lambda: mlp("growing", width=64), vit], ids=["mlp", "vit"])
 def test_it_learns_inside_one_lasting_bf16_autocast(model):
-    """Autocast keeps casts of the weights until its block ends: they must not outlive an update or an evaluation."""
+    """Autocast keeps casts of the weights until its block ends: they must not outlive an update or
+    an evaluation.
+    """
     benchmark = benchmark_of(per_class=30)
     images, labels = test_images(benchmark)
     torch.manual_seed(0)
@@ -103,7 +131,9 @@ def test_inside_a_lasting_autocast_the_cache_of_weights_changes_nothing():
         benchmark = benchmark_of(per_class=30)
         torch.manual_seed(0)
         model = vit()
-        strategy = hfc(model, optimizer=AdamW(model.parameters(), lr=0.02), train_mb_size=30, train_epochs=1)
+        strategy = hfc(
+            model, optimizer=AdamW(model.parameters(), lr=0.02), train_mb_size=30, train_epochs=1
+        )
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
             for experience in benchmark.train_stream:
                 strategy.train(experience)
@@ -132,18 +162,36 @@ def split(kind):
     train_data, test_data = (data_of(*digit_tensors(6, 6, skip)) for skip in (0, 60))
     options = dict(task_labels=False, shuffle=False, fixed_class_order=ORDER)
     if kind == "original ids":
-        return nc_benchmark(train_data, test_data, n_experiences=3, **options), [{4, 1}, {5, 0}, {2, 3}]
+        return nc_benchmark(train_data, test_data, n_experiences=3, **options), [
+            {4, 1},
+            {5, 0},
+            {2, 3},
+        ]
     if kind == "ids by arrival":
-        benchmark = nc_benchmark(train_data, test_data, n_experiences=3, class_ids_from_zero_from_first_exp=True, **options)
+        benchmark = nc_benchmark(
+            train_data,
+            test_data,
+            n_experiences=3,
+            class_ids_from_zero_from_first_exp=True,
+            **options,
+        )
         return benchmark, [{0, 1}, {2, 3}, {4, 5}]
     if kind == "unequal steps":
-        return nc_benchmark(train_data, test_data, n_experiences=3, per_exp_classes={0: 3, 1: 1}, **options), [{4, 1, 5}, {0}, {2, 3}]
+        return nc_benchmark(
+            train_data, test_data, n_experiences=3, per_exp_classes={0: 3, 1: 1}, **options
+        ), [{4, 1, 5}, {0}, {2, 3}]
     order = {"train": train_data, "test": test_data}
-    return class_incremental_benchmark(order, class_order=ORDER, num_experiences=3), [{4, 1}, {5, 0}, {2, 3}]
+    return class_incremental_benchmark(order, class_order=ORDER, num_experiences=3), [
+        {4, 1},
+        {5, 0},
+        {2, 3},
+    ]
 
 
 @pytest.mark.parametrize("head", ["incremental", "growing", "fixed"])
-@pytest.mark.parametrize("kind", ["original ids", "ids by arrival", "unequal steps", "class_incremental_benchmark"])
+@pytest.mark.parametrize(
+    "kind", ["original ids", "ids by arrival", "unequal steps", "class_incremental_benchmark"]
+)
 def test_any_class_incremental_benchmark_of_avalanche_will_do(kind, head):
     benchmark, classes = split(kind)
     torch.manual_seed(0)
@@ -177,7 +225,9 @@ def test_a_resumed_run_replays_the_same_images(kind):
 def test_after_three_steps_of_digits_it_knows_old_and_new_classes(recipe):
     benchmark = split_digits(num_steps=5, seed=0)
     torch.manual_seed(0)
-    strategy = hfc(mlp("growing", width=64), recipe=recipe, mem_size=60, train_mb_size=32, train_epochs=6)
+    strategy = hfc(
+        mlp("growing", width=64), recipe=recipe, mem_size=60, train_mb_size=32, train_epochs=6
+    )
     train(strategy, benchmark.train_stream[:3])
     strategy.model.eval()
     for experience in benchmark.test_stream[:3]:
@@ -197,7 +247,10 @@ class TurnsNaN(nn.Module):
         return x * float("nan") if self.broken else x
 
 
-@pytest.mark.parametrize(("recipe", "terms"), [("default", "criterion nan, compensation nan, relation nan"), ("official", "criterion nan")])
+@pytest.mark.parametrize(
+    ("recipe", "terms"),
+    [("default", "criterion nan, compensation nan, relation nan"), ("official", "criterion nan")],
+)
 def test_a_nan_stops_the_training_with_step_epoch_and_terms_and_leaves_what_was_done(recipe, terms):
     benchmark = benchmark_of()
 
@@ -205,14 +258,20 @@ def test_a_nan_stops_the_training_with_step_epoch_and_terms_and_leaves_what_was_
         net = nn.Sequential(TurnsNaN(), mlp("growing"))
 
         def maybe(strategy):
-            net[0].broken = breaks and (strategy.clock.train_exp_counter, strategy.clock.train_exp_epochs) == (1, 1)
+            net[0].broken = breaks and (
+                strategy.clock.train_exp_counter,
+                strategy.clock.train_exp_epochs,
+            ) == (1, 1)
 
         return hfc(net, recipe=recipe, train_epochs=3, plugins=[At("before_training_epoch", maybe)])
 
     torch.manual_seed(0)
     strategy = train(build(breaks=True), benchmark.train_stream[:1])
     state, exemplars = strategy.state_dict(), herding_of(strategy).memory.positions()
-    with pytest.raises(FloatingPointError, match=rf"in step 1, epoch 1 \(counted from 0\). First such batch: total nan, {terms}"):
+    with pytest.raises(
+        FloatingPointError,
+        match=rf"in step 1, epoch 1 \(counted from 0\). First such batch: total nan, {terms}",
+    ):
         strategy.train(benchmark.train_stream[1])
     assert torch.equal(herding_of(strategy).memory.positions(), exemplars)
 
@@ -241,7 +300,9 @@ def test_an_infinite_loss_names_the_first_batch_that_has_it():
 
 
 @pytest.mark.parametrize("recipe", ["default", "official"])
-def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_computing_it_twice(recipe):
+def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_computing_it_twice(
+    recipe,
+):
     benchmark = benchmark_of()
 
     def trained(shared):
@@ -249,7 +310,9 @@ def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_comput
         model = vit(msa_blocks=2, frozen_blocks=1, drop_path=0.2)
         if not shared:
             model.shares_prefix = False  # student and teacher then compute their own
-        count = At("before_forward", lambda s: batches.append(1) if s.clock.train_exp_counter else None)
+        count = At(
+            "before_forward", lambda s: batches.append(1) if s.clock.train_exp_counter else None
+        )
         strategy = hfc(model, recipe=recipe, plugins=[count])
         strategy.train(benchmark.train_stream[0])
         for net in (model, strategy.frozen_teacher.model):

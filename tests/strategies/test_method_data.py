@@ -1,6 +1,5 @@
 """What methods train on and predict with: hold-out, ratio of batches, all data, nearest means."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,7 +40,9 @@ def test_the_fit_is_a_minimum_of_cross_entropy_plus_a_tenth_of_half_the_square_o
         return F.cross_entropy(corrected, targets).item() + 0.1 * beta**2 / 2
 
     best, a, b = value(layer.alpha.item(), layer.beta.item()), layer.alpha.item(), layer.beta.item()
-    assert all(value(a + da, b + db) > best for da, db in ((0.02, 0), (-0.02, 0), (0, 0.02), (0, -0.02)))
+    assert all(
+        value(a + da, b + db) > best for da, db in ((0.02, 0), (-0.02, 0), (0, 0.02), (0, -0.02))
+    )
 
 
 def test_what_bic_holds_out_is_never_trained_on_and_balanced():
@@ -59,11 +60,17 @@ def test_what_bic_holds_out_is_never_trained_on_and_balanced():
     for data, num_classes in zip(held, (4, 6), strict=True):
         assert torch.bincount(torch.tensor(list(data.targets))).tolist().count(1) == num_classes
         assert not images & {tuple(x.flatten().tolist()) for x, *_ in data}
-    assert len(strategy.memory.memory) + strategy.memory.num_held <= 60 and strategy.memory.num_held == 6
+    assert (
+        len(strategy.memory.memory) + strategy.memory.num_held <= 60
+        and strategy.memory.num_held == 6
+    )
 
 
 def test_bic_herds_features_as_they_are():
-    rules = {options.get("rule"): build("bic", **options).memory.memory.rule for options in ({}, {"rule": "greedy"})}
+    rules = {
+        options.get("rule"): build("bic", **options).memory.memory.rule
+        for options in ({}, {"rule": "greedy"})
+    }
     assert rules == {None: "raw", "greedy": "greedy"}
 
 
@@ -95,7 +102,9 @@ def test_a_batch_of_ssil_is_new_images_and_a_quarter_of_replayed_ones():
     second = met[-2:]
     assert [len(batch) for batch in second] == [10, 6]  # 12 new images: 8 + 4, and 2 replayed each
     new = set(benchmark_of().train_stream[1].classes_in_this_experience)
-    assert [sum(y in new for y in batch) for batch in second] == [8, 4] and all(y in new for y in second[0][:8])
+    assert [sum(y in new for y in batch) for batch in second] == [8, 4] and all(
+        y in new for y in second[0][:8]
+    )
 
 
 def test_replayed_positions_come_round_only_when_all_have_been_seen():
@@ -104,7 +113,10 @@ def test_replayed_positions_come_round_only_when_all_have_been_seen():
     assert sorted(p for batch in batches for p in batch[:4]) == list(range(20))
     replayed = [p for batch in batches for p in batch[4:]]
     assert sorted(replayed[:5]) == sorted(replayed[5:]) == list(range(20, 25))
-    assert [len(RatioBatches(21, 5, 4, 2, shuffle=True, drop_last=drop_last)) for drop_last in (False, True)] == [6, 5]
+    assert [
+        len(RatioBatches(21, 5, 4, 2, shuffle=True, drop_last=drop_last))
+        for drop_last in (False, True)
+    ] == [6, 5]
 
 
 def test_the_learning_rate_of_ssil_falls_with_the_step_whatever_the_schedule():
@@ -146,7 +158,9 @@ def test_joint_training_starts_each_step_from_the_first_weights_and_sees_all_dat
     def look(s):
         if s.clock.train_exp_epochs == 0:
             met.append(weights(s))
-            counts.append(torch.bincount(torch.tensor(list(s.adapted_dataset.targets)), minlength=6).tolist())
+            counts.append(
+                torch.bincount(torch.tensor(list(s.adapted_dataset.targets)), minlength=6).tolist()
+            )
 
     strategy = build("joint", plugins=[At("before_training_epoch", look)])
     first = weights(strategy)
@@ -167,7 +181,9 @@ def test_icarl_predicts_the_nearest_mean_of_exemplars():
     benchmark = benchmark_of()
     strategy = train(build("icarl"), benchmark.train_stream[:2])
     outputs = []
-    strategy.plugins.insert(0, At("after_eval_forward", lambda s: outputs.append((s.mb_x, s.mb_output))))
+    strategy.plugins.insert(
+        0, At("after_eval_forward", lambda s: outputs.append((s.mb_x, s.mb_output)))
+    )
     strategy.eval(benchmark.test_stream[:2])
     strategy.model.eval()
     with torch.no_grad():
@@ -180,9 +196,14 @@ def test_icarl_predicts_the_nearest_mean_of_exemplars():
         for x, scores in outputs:
             for image, row in zip(x, scores, strict=True):
                 f = strategy.model.embed(image[None])[0]
-                distance = {y: (f / f.norm() - c / c.norm()).square().sum().item() for y, c in centres.items()}
+                distance = {
+                    y: (f / f.norm() - c / c.norm()).square().sum().item()
+                    for y, c in centres.items()
+                }
                 assert row.argmax().item() == min(distance, key=distance.get)
-                assert all(row[y].item() == pytest.approx(-d, abs=1e-5) for y, d in distance.items())
+                assert all(
+                    row[y].item() == pytest.approx(-d, abs=1e-5) for y, d in distance.items()
+                )
                 assert all(row[y] == -1000 for y in set(range(6)) - set(centres))
 
 
@@ -190,13 +211,24 @@ def test_the_head_predicts_where_asked_and_inside_a_step():
     met = []
 
     def look(s):
-        met.append((s.is_training, s.nearest.known, s.model_logits() if s.is_eval else None, s.model(s.mb_x) if s.is_eval else None))
+        met.append(
+            (
+                s.is_training,
+                s.nearest.known,
+                s.model_logits() if s.is_eval else None,
+                s.model(s.mb_x) if s.is_eval else None,
+            )
+        )
 
     benchmark = benchmark_of()
     strategy = build("icarl", eval_every=1, plugins=[At("after_eval_forward", look)])
     strategy.train(benchmark.train_stream[0], eval_streams=[benchmark.test_stream[:1]])
     inside = [(known, a, b) for _, known, a, b in met]
-    assert len(inside) > 1 and not any(known for known, *_ in inside) and all(torch.equal(a, b) for _, a, b in inside)
+    assert (
+        len(inside) > 1
+        and not any(known for known, *_ in inside)
+        and all(torch.equal(a, b) for _, a, b in inside)
+    )
     met.clear()
     strategy.eval(benchmark.test_stream[:1])
     assert met[0][1] and not torch.equal(*met[0][2:])
@@ -224,7 +256,9 @@ def test_means_average_over_mirror_images_if_asked_and_features_are_found_once()
     fresh.model.eval()
     with torch.no_grad():
         one, other = (F.normalize(fresh.model.embed(v)).mean(0) for v in (x, x.flip(-1)))
-    torch.testing.assert_close(mirrored[1], F.normalize((one + other) / 2, dim=0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        mirrored[1], F.normalize((one + other) / 2, dim=0), rtol=1e-4, atol=1e-5
+    )
     torch.testing.assert_close(plain[1], F.normalize(one, dim=0), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(plain[1], mirrored[1], atol=1e-4)
 
@@ -235,6 +269,11 @@ def test_herding_and_nearest_means_ask_for_the_features_of_an_image_once():
     embed = strategy.model.embed
     benchmark = benchmark_of()
     strategy.train(benchmark.train_stream[0])
-    strategy.model.embed = lambda x, *rest: (calls.append(len(x)) if not torch.is_grad_enabled() else None) or embed(x, *rest)
+    strategy.model.embed = lambda x, *rest: (
+        (calls.append(len(x)) if not torch.is_grad_enabled() else None) or embed(x, *rest)
+    )
     strategy.train(benchmark.train_stream[1])
-    assert calls == [12, 6]  # herding: the new images; means: the old exemplars, the new ones are known
+    assert calls == [
+        12,
+        6,
+    ]  # herding: the new images; means: the old exemplars, the new ones are known

@@ -1,4 +1,6 @@
-"""What a method is given that it cannot use: said at construction, with the value and what is allowed."""
+"""What a method is given that it cannot use: said at construction, with the value and what is
+allowed.
+"""
 
 import copy
 
@@ -7,7 +9,15 @@ import torch
 from avalanche.models import SimpleMLP
 from strategy_runs import SMALL_VIT, At, benchmark_of, mlp, train
 
-from avalanche_hfc.models import BoostedHead, CorrectedHead, CosineHead, DyToxModel, GrowingLinear, TSAViT, ViTEncoder
+from avalanche_hfc.models import (
+    BoostedHead,
+    CorrectedHead,
+    CosineHead,
+    DyToxModel,
+    GrowingLinear,
+    TSAViT,
+    ViTEncoder,
+)
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.heads import exchange_parameters
@@ -22,17 +32,33 @@ def vit():
 
 def build(name, model=None, **options):
     if model is None:
-        model = DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT)) if name == "dytox" else vit()
-    return STRATEGIES[name](model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), evaluator=None, **options)
+        model = (
+            DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT))
+            if name == "dytox"
+            else vit()
+        )
+    return STRATEGIES[name](
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        evaluator=None,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("name", ["podnet", "podnet-cscct", "afc", "foster", "bic"])
 def test_a_model_without_what_the_method_needs_is_refused_with_what_is_missing(name):
-    stages = "" if name in ("foster", "bic") else r", features \(its `stages` are the maps to distil\)"
+    stages = (
+        "" if name in ("foster", "bic") else r", features \(its `stages` are the maps to distil\)"
+    )
     with pytest.raises(ValueError, match=f"SimpleMLP lacks embed, classify{stages}"):
         build(name, SimpleMLP())
     with pytest.raises(ValueError, match="head of TaskTokens"):
-        build(name, DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT)) if name in ("bic", "foster") else WithStages())
+        build(
+            name,
+            DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT))
+            if name in ("bic", "foster")
+            else WithStages(),
+        )
     used = vit()
     used.head.grow([0, 1, 2])
     with pytest.raises(ValueError, match="has learned 3 classes already"):
@@ -52,10 +78,17 @@ def test_dytox_needs_tokens_of_each_step():
         build("dytox", vit())
 
 
-STARTS = {"icarl": "normal", "bic": "uniform", "ssil": "linear", "foster": "uniform"}  # iCaRL's code, ports of BiC, SS-IL's, FOSTER's
+STARTS = {
+    "icarl": "normal",
+    "bic": "uniform",
+    "ssil": "linear",
+    "foster": "uniform",
+}  # iCaRL's code, ports of BiC, SS-IL's, FOSTER's
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if name not in ("podnet", "podnet-cscct", "afc", "dytox")])
+@pytest.mark.parametrize(
+    "name", [name for name in OURS if name not in ("podnet", "podnet-cscct", "afc", "dytox")]
+)
 def test_new_rows_start_as_the_method_s_authors_have_them_in_the_model_and_its_copies(name):
     torch.manual_seed(0)
     strategy = build(name)
@@ -67,20 +100,31 @@ def test_new_rows_start_as_the_method_s_authors_have_them_in_the_model_and_its_c
             start, spread = STARTS.get(name, "hfc"), part.in_features**-0.5
             like_linear = start == "linear" or (start == "hfc" and step == 0)
             normal = start == "normal" or (start == "hfc" and step == 1)
-            assert weight.std().item() == pytest.approx(spread / 3**0.5 if like_linear else spread, rel=0.05)
-            assert (weight.abs().max() > 2 * spread) == normal  # the others end at √3 of it, or before
+            assert weight.std().item() == pytest.approx(
+                spread / 3**0.5 if like_linear else spread, rel=0.05
+            )
+            assert (
+                weight.abs().max() > 2 * spread
+            ) == normal  # the others end at √3 of it, or before
             assert bool(bias.any()) == (start in ("hfc", "linear")) and bias.abs().max() <= spread
 
 
-@pytest.mark.parametrize(("name", "kind"), [("bic", CorrectedHead), ("podnet", CosineHead), ("afc", CosineHead), ("foster", BoostedHead)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("bic", CorrectedHead), ("podnet", CosineHead), ("afc", CosineHead), ("foster", BoostedHead)],
+)
 def test_a_method_puts_its_head_into_the_model_and_the_optimizers_group_of_the_old_one(name, kind):
     model = vit().double()
     body = [p for n, p in model.named_parameters() if not n.startswith("head.")]
-    optimizer = torch.optim.SGD([{"params": body, "lr": 0.1}, {"params": model.head.parameters(), "lr": 0.7}], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [{"params": body, "lr": 0.1}, {"params": model.head.parameters(), "lr": 0.7}], lr=0.1
+    )
     STRATEGIES[name](model=model, optimizer=optimizer, evaluator=None)
     assert type(model.head) is kind
     first, second = optimizer.param_groups
-    assert {id(p) for p in second["params"]} == {id(p) for p in model.head.parameters()} and second["lr"] == 0.7
+    assert {id(p) for p in second["params"]} == {id(p) for p in model.head.parameters()} and second[
+        "lr"
+    ] == 0.7
     assert {id(p) for p in first["params"]} == {id(p) for p in body}
     assert all(p.dtype == torch.float64 for p in model.parameters())
 
@@ -89,7 +133,10 @@ def test_parameters_that_both_heads_have_keep_their_place():
     kept, gone, new, other = (torch.nn.Parameter(torch.zeros(1)) for _ in range(4))
     optimizer = torch.optim.SGD([{"params": [kept, gone]}, {"params": [other]}], lr=0.1)
     exchange_parameters(optimizer, [kept, gone], [kept, new])
-    assert [[id(p) for p in group["params"]] for group in optimizer.param_groups] == [[id(kept), id(new)], [id(other)]]
+    assert [[id(p) for p in group["params"]] for group in optimizer.param_groups] == [
+        [id(kept), id(new)],
+        [id(other)],
+    ]
 
 
 def test_a_head_of_the_right_kind_is_taken_as_it_is():
@@ -112,7 +159,9 @@ def test_a_head_of_the_right_kind_is_taken_as_it_is():
     ],
     ids=["losses", "gradient", "gradient-alone", "criterion", "gfc", "grd"],
 )
-def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_loss_plugins(name, options, message):
+def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_loss_plugins(
+    name, options, message
+):
     with pytest.raises(ValueError, match=message):
         build(name, **options)
 
@@ -127,8 +176,16 @@ def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_lo
         ("icarl", dict(divisor="all", outputs="softmax"), "divisor='all' acts only with"),
         ("icarl", dict(inference="nearest"), "'nearest'"),
         ("podnet", dict(nca="papr"), "Did you mean 'paper'"),
-        ("podnet", dict(spatial_weight=-1.0), "spatial_weight must be a number of 0 or more, got -1.0"),
-        ("podnet", dict(flat_weight=float("nan")), "flat_weight must be a number of 0 or more, got nan"),
+        (
+            "podnet",
+            dict(spatial_weight=-1.0),
+            "spatial_weight must be a number of 0 or more, got -1.0",
+        ),
+        (
+            "podnet",
+            dict(flat_weight=float("nan")),
+            "flat_weight must be a number of 0 or more, got nan",
+        ),
         ("podnet", dict(tune_epochs=0), "tune_epochs must be a whole number of 1 or more, got 0"),
         ("podnet", dict(tune_lr=0), "tune_lr must be a number above 0, got 0"),
         ("podnet", dict(scale_lr=0.0), "scale_lr must be a number above 0, got 0.0"),
@@ -140,7 +197,11 @@ def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_lo
         ("ssil", dict(replay_mb_size=0), "replay_mb_size"),
         ("foster", dict(beta=1.0), "beta must be in .*got 1.0"),
         ("foster", dict(compress_beta=-0.1), "compress_beta must be in"),
-        ("foster", dict(beta=(0.9, 1.0)), r"beta must be in \[0, 1\), a number or one for each step from the second on, got \(0.9, 1.0\)"),
+        (
+            "foster",
+            dict(beta=(0.9, 1.0)),
+            r"beta must be in \[0, 1\), a number or one for each step from the second on, got \(0.9, 1.0\)",
+        ),
         ("foster", dict(compress_beta=[]), r"compress_beta must be in .*got \[\]"),
         ("foster", dict(beta=[0.9, True]), r"beta must be in .*got \[0.9, True\]"),
         ("foster", dict(compress_epochs=0), "compress_epochs"),
@@ -162,10 +223,21 @@ def test_a_bad_option_is_named_with_what_is_allowed(name, options, message):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("finetune", "mem_size"), ("joint", "mem_size"), ("joint", "losses"), ("joint", "gradient"),
-        ("icarl", "tune_epochs"), ("bic", "nca"), ("podnet", "divisor"), ("podnet", "reduction"),
-        ("ssil", "tune_lr"), ("foster", "inference"), ("afc", "spatial_weight"), ("dytox", "inference"),
-        ("baseline", "temperature"), ("herding-replay", "recipe"), ("hfc", "losses"),
+        ("finetune", "mem_size"),
+        ("joint", "mem_size"),
+        ("joint", "losses"),
+        ("joint", "gradient"),
+        ("icarl", "tune_epochs"),
+        ("bic", "nca"),
+        ("podnet", "divisor"),
+        ("podnet", "reduction"),
+        ("ssil", "tune_lr"),
+        ("foster", "inference"),
+        ("afc", "spatial_weight"),
+        ("dytox", "inference"),
+        ("baseline", "temperature"),
+        ("herding-replay", "recipe"),
+        ("hfc", "losses"),
     ],
 )
 def test_an_option_of_one_method_given_to_another_is_an_error_that_names_it(name, option):
@@ -195,10 +267,25 @@ def test_the_simple_methods_take_any_model():
     [
         ("herding-replay", dict(losses="hfc"), {}, "hfc_losses 'hfc', now 'host'"),
         ("icarl", dict(divisor="all"), {}, "divisor 'all', now 'seen'"),
-        ("podnet", dict(nca="paper", tune_epochs=2), dict(tune_epochs=3), "nca 'paper', now 'code'; tune_epochs 2, now 3"),
-        ("podnet-cscct", {}, dict(reduction="rows", losses="grd"), "hfc_losses 'host', now 'grd'; reduction 'elements', now 'rows'"),
+        (
+            "podnet",
+            dict(nca="paper", tune_epochs=2),
+            dict(tune_epochs=3),
+            "nca 'paper', now 'code'; tune_epochs 2, now 3",
+        ),
+        (
+            "podnet-cscct",
+            {},
+            dict(reduction="rows", losses="grd"),
+            "hfc_losses 'host', now 'grd'; reduction 'elements', now 'rows'",
+        ),
         ("foster", dict(beta=0.5), {}, "beta 0.5, now 0.96"),
-        ("foster", dict(beta=[0.9, 0.8]), dict(beta=(0.9, 0.7)), r"beta \(0.9, 0.8\), now \(0.9, 0.7\)"),
+        (
+            "foster",
+            dict(beta=[0.9, 0.8]),
+            dict(beta=(0.9, 0.7)),
+            r"beta \(0.9, 0.8\), now \(0.9, 0.7\)",
+        ),
         ("dytox", {}, dict(divergence_weight=0.2), "divergence_weight 0.1, now 0.2"),
         ("joint", dict(from_scratch=False), {}, "from_scratch False, now True"),
     ],

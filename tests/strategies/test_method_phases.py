@@ -26,19 +26,36 @@ from avalanche_hfc.strategies._base.phases import lr_factor, optimizer_like
 def test_old_proxies_rest_in_the_main_phase_and_proxies_alone_move_in_the_tuning(name):
     marks = []
     events = {"before_training_epoch": "train", "before_phase_epoch": "tune"}
-    watch = [At(event, lambda s, phase=phase: marks.append((phase, weights(s)))) for event, phase in events.items()]
+    watch = [
+        At(event, lambda s, phase=phase: marks.append((phase, weights(s))))
+        for event, phase in events.items()
+    ]
     strategy = steps_of(build(name, plugins=watch, tune_epochs=2), 2)
-    second = [state for phase, state in marks if "head.old_proxies" in state and len(state["head.old_proxies"])]
+    second = [
+        state
+        for phase, state in marks
+        if "head.old_proxies" in state and len(state["head.old_proxies"])
+    ]
     trained, tuned, end = second[0], second[-2], weights(strategy)
-    assert "head.old_proxies" not in moved(trained, tuned) and {"head.new_proxies", "head.scale"} <= moved(trained, tuned)
+    assert "head.old_proxies" not in moved(trained, tuned) and {
+        "head.new_proxies",
+        "head.scale",
+    } <= moved(trained, tuned)
     assert moved(tuned, end) == {"head.old_proxies", "head.new_proxies"}
     assert [phase for phase, _ in marks] == ["train"] * 4 + ["tune"] * 2
 
 
 @pytest.mark.parametrize(("name", "options"), [("podnet", {}), ("dytox", {"repeats": 1})])
-def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_main_losses_left_out(name, options):
+def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_main_losses_left_out(
+    name, options
+):
     seen, terms = [], []
-    strategy = build(name, tune_epochs=1, plugins=[At("after_phase_epoch", lambda s: terms.append(set(s.losses.means)))], **options)
+    strategy = build(
+        name,
+        tune_epochs=1,
+        plugins=[At("after_phase_epoch", lambda s: terms.append(set(s.losses.means)))],
+        **options,
+    )
     loss = strategy.tuning_loss
     strategy.tuning_loss = lambda x, y: seen.append(y) or loss(x, y)
     steps_of(strategy, 3)
@@ -49,22 +66,35 @@ def test_tuning_sees_as_many_images_of_every_class_with_the_new_ones_herded_and_
 
 def test_dytox_tunes_everything_but_the_encoder():
     marks = []
-    strategy = steps_of(build("dytox", tune_epochs=1, plugins=[At("before_phase_epoch", lambda s: marks.append(weights(s)))]), 2)
+    strategy = steps_of(
+        build(
+            "dytox",
+            tune_epochs=1,
+            plugins=[At("before_phase_epoch", lambda s: marks.append(weights(s)))],
+        ),
+        2,
+    )
     names = moved(marks[0], weights(strategy))
-    assert {name.split(".")[1] for name in names} == {"block", "tokens", "heads"} and not any(name.startswith("encoder") for name in names)
+    assert {name.split(".")[1] for name in names} == {"block", "tokens", "heads"} and not any(
+        name.startswith("encoder") for name in names
+    )
     assert {"head.tokens.0", "head.heads.0.linear.weight"} <= names
 
 
 def test_the_rate_of_tuning_is_constant_and_its_own():
     rates = []
-    look = At("after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"]))
+    look = At(
+        "after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"])
+    )
     steps_of(build("podnet", tune_epochs=2, plugins=[look], lr=0.08), 2)
     steps_of(build("podnet", tune_epochs=2, tune_lr=0.3, plugins=[look]), 2)
     steps_of(build("dytox", tune_epochs=1, plugins=[look], lr=0.08), 2)
     assert rates == pytest.approx([0.04, 0.04, 0.3, 0.3, 0.008])
 
 
-@pytest.mark.parametrize(("name", "largest"), [("podnet", 5.0), ("podnet-cscct", 5.0), ("afc", 5.0), ("dytox", None)])
+@pytest.mark.parametrize(
+    ("name", "largest"), [("podnet", 5.0), ("podnet-cscct", 5.0), ("afc", 5.0), ("dytox", None)]
+)
 def test_gradients_of_proxies_are_kept_within_five_in_the_tuning_as_well(name, largest):
     """What SGD moves in one update of a loss blown up; DyTox has no limit."""
     marks = []
@@ -74,11 +104,17 @@ def test_gradients_of_proxies_are_kept_within_five_in_the_tuning_as_well(name, l
     strategy.tuning_loss = lambda x, y: {"classification": 1e4 * loss(x, y)["classification"]}
     steps_of(strategy, 2)
     after = weights(strategy)
-    steps = torch.cat([(after[key] - marks[0][key]).flatten() for key in moved(marks[0], after)]).abs() / 0.5
+    steps = (
+        torch.cat([(after[key] - marks[0][key]).flatten() for key in moved(marks[0], after)]).abs()
+        / 0.5
+    )
     if largest is None:
         assert steps.max() > 50
     else:
-        assert steps.max() == pytest.approx(largest, rel=1e-4) and (steps > largest - 0.01).float().mean() > 0.5
+        assert (
+            steps.max() == pytest.approx(largest, rel=1e-4)
+            and (steps > largest - 0.01).float().mean() > 0.5
+        )
 
 
 def test_new_proxies_start_as_centres_of_the_old_models_features():
@@ -86,10 +122,21 @@ def test_new_proxies_start_as_centres_of_the_old_models_features():
 
     def look(s):
         if s.clock.train_exp_epochs == 0 and StepTable.of(s).current == 1:
-            features = F.normalize(features_of(s.model, s.experience.dataset, batch_size=64, device=s.device))
-            met.append((features, torch.tensor(list(s.experience.dataset.targets)), s.model.head.new_proxies.clone(), s.model.head))
+            features = F.normalize(
+                features_of(s.model, s.experience.dataset, batch_size=64, device=s.device)
+            )
+            met.append(
+                (
+                    features,
+                    torch.tensor(list(s.experience.dataset.targets)),
+                    s.model.head.new_proxies.clone(),
+                    s.model.head,
+                )
+            )
 
-    strategy = build("podnet", tune_epochs=1, num_proxies=6, plugins=[At("before_training_epoch", look)])
+    strategy = build(
+        "podnet", tune_epochs=1, num_proxies=6, plugins=[At("before_training_epoch", look)]
+    )
     steps_of(strategy, 2)
     features, labels, proxies, head = met[0]
     norm = head.old_proxies[:2].norm(dim=-1).mean()
@@ -110,7 +157,10 @@ def test_boosting_starts_from_the_old_logits_and_the_student_from_the_old_model(
             x = torch.randn(4, 1, 8, 8)
             teacher = FrozenTeacher.of(s).model
             zeros = torch.zeros(4, 32)
-            met["boosted"] = s.model.head.boost(teacher.embed(x), zeros)[:, [1, 4]], teacher(x)[:, [1, 4]]
+            met["boosted"] = (
+                s.model.head.boost(teacher.embed(x), zeros)[:, [1, 4]],
+                teacher(x)[:, [1, 4]],
+            )
             met["extractor"] = s.model.embed(x), teacher.embed(x)
 
     def student(s):
@@ -133,11 +183,21 @@ def test_compression_leaves_the_boosted_network_alone_falls_along_a_cosine_and_g
     met = []
 
     def look(s):
-        met.append((weights(s), {n: v.clone() for n, v in s.student.state_dict().items()}, s.phase_running.optimizer.param_groups[0]))
+        met.append(
+            (
+                weights(s),
+                {n: v.clone() for n, v in s.student.state_dict().items()},
+                s.phase_running.optimizer.param_groups[0],
+            )
+        )
 
-    optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)  # noqa: E731
+    def optimizer(parameters):
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3)
+
     rates = []
-    note = At("after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"]))
+    note = At(
+        "after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"])
+    )
     plugins = [At("after_phase_epoch", look), note]
     strategy = steps_of(build("foster", compress_epochs=3, plugins=plugins, optimizer=optimizer), 2)
     assert not moved(met[0][0], met[2][0]) and moved(met[0][1], met[2][1])
@@ -153,12 +213,18 @@ def test_foster_compresses_with_the_weighted_softmax_of_the_boosted_network():
 
     def spy(x, y):
         with torch.no_grad():
-            boosted = strategy.model.head.boost(FrozenTeacher.of(strategy).model.embed(x), strategy.model.embed(x))
+            boosted = strategy.model.head.boost(
+                FrozenTeacher.of(strategy).model.embed(x), strategy.model.embed(x)
+            )
             logits = strategy.student(x)
         value = loss(x, y)
-        counts = torch.bincount(torch.tensor(list(strategy.adapted_dataset.targets)), minlength=6).tolist()
+        counts = torch.bincount(
+            torch.tensor(list(strategy.adapted_dataset.targets)), minlength=6
+        ).tolist()
         steps = StepTable.of(strategy).on(logits).tolist()
-        expected = m.compression(logits.tolist(), boosted.tolist(), steps, m.class_weights(counts, steps, 0.6), 2)
+        expected = m.compression(
+            logits.tolist(), boosted.tolist(), steps, m.class_weights(counts, steps, 0.6), 2
+        )
         met.append((value["compression"].item(), expected))
         return value
 
@@ -190,13 +256,17 @@ def test_importance_is_the_squared_gradient_of_the_loss_by_channel_over_new_data
         strategy.model.eval()
         for x, y, *_ in data:
             captured = []
-            handle = strategy.model.backbone.blocks[0].register_forward_hook(partial(keep_gradient, captured))
+            handle = strategy.model.backbone.blocks[0].register_forward_hook(
+                partial(keep_gradient, captured)
+            )
             logits = strategy.model(x[None])
             steps = StepTable.of(strategy).on(logits)
             nca(logits, torch.tensor([y]), steps, scale=strategy.model.head.scale).sum().backward()
             handle.remove()
             tokens = captured[0][:, 1:].detach()  # without the class token, (1, N, D)
-            spread = (tokens.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()  # a map's 1 is so much of a token
+            spread = (
+                tokens.var(-1, unbiased=False, keepdim=True) + 1e-5
+            ).sqrt()  # a map's 1 is so much of a token
             grads = spread * captured[0].grad[:, 1:]
             sums = grads.square().sum((0, 1)) + (0 if sums is None else sums)
         strategy.model.zero_grad()
@@ -231,20 +301,33 @@ def test_the_importance_pass_moves_no_batch_norm_statistics():
 
 
 def test_a_cosine_falls_from_one_to_nearly_nothing_and_a_constant_stays():
-    assert [lr_factor("cosine", e, 4) for e in range(4)] == pytest.approx([(1 + math.cos(math.pi * e / 4)) / 2 for e in range(4)])
+    assert [lr_factor("cosine", e, 4) for e in range(4)] == pytest.approx(
+        [(1 + math.cos(math.pi * e / 4)) / 2 for e in range(4)]
+    )
     assert {lr_factor("constant", e, 4) for e in range(4)} == {1.0}
 
 
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop])
+@pytest.mark.parametrize(
+    "kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam, torch.optim.RMSprop]
+)
 def test_an_optimizer_for_a_phase_is_of_the_same_kind_and_options(kind):
     parameter = torch.nn.Parameter(torch.zeros(1))
-    made = optimizer_like(kind([torch.nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.7), [parameter], lr=0.1)
-    assert type(made) is kind and made.param_groups[0]["weight_decay"] == 0.7 and made.param_groups[0]["lr"] == 0.1
+    made = optimizer_like(
+        kind([torch.nn.Parameter(torch.zeros(2))], lr=0.3, weight_decay=0.7), [parameter], lr=0.1
+    )
+    assert (
+        type(made) is kind
+        and made.param_groups[0]["weight_decay"] == 0.7
+        and made.param_groups[0]["lr"] == 0.1
+    )
     assert made.param_groups[0]["params"] == [parameter]
 
 
 DISTIL = ("baseline", "icarl", "bic", "podnet", "podnet-cscct", "ssil", "foster", "afc", "dytox")
-TEACHERS = [*((name, "hfc") for name in ("finetune", "herding-replay")), *product(DISTIL, ("host", "hfc"))]
+TEACHERS = [
+    *((name, "hfc") for name in ("finetune", "herding-replay")),
+    *product(DISTIL, ("host", "hfc")),
+]
 
 
 @pytest.mark.parametrize(("name", "losses"), TEACHERS)
@@ -255,7 +338,9 @@ def test_the_teacher_runs_once_in_an_iteration_and_before_the_student(name, loss
         if StepTable.of(s).current == 1 and s.clock.train_exp_epochs == 0:
             for model, who in ((FrozenTeacher.of(s).model, "teacher"), (s.model, "student")):
                 encoder = model.encoder if name == "dytox" else model
-                encoder.backbone.norm.register_forward_hook(lambda *_, who=who: order.append(who) if s.phase == "train" else None)
+                encoder.backbone.norm.register_forward_hook(
+                    lambda *_, who=who: order.append(who) if s.phase == "train" else None
+                )
 
     def start(s):
         order.append("iteration")
@@ -269,7 +354,9 @@ def test_the_teacher_runs_once_in_an_iteration_and_before_the_student(name, loss
     strategy.plugins.insert(0, ends)
     strategy.train(benchmark_of().train_stream[1])
     trained = order[: order.index("end")]
-    assert trained == ["iteration", "teacher", "student"] * (len(trained) // 3) and len(trained) >= 6
+    assert (
+        trained == ["iteration", "teacher", "student"] * (len(trained) // 3) and len(trained) >= 6
+    )
 
 
 def test_avalanche_takes_the_events_of_phases_for_known_ones():

@@ -1,4 +1,6 @@
-"""What the optimizer brings into a step: nothing with `reset_optimizer`, its moments without; its groups in both cases."""
+"""What the optimizer brings into a step: nothing with `reset_optimizer`, its moments without; its
+groups in both cases.
+"""
 
 import jaxtyping
 import pytest
@@ -15,7 +17,9 @@ BETAS = (0.8, 0.95)
 
 
 class FirstUpdates:
-    """Of the first update of every step and parameter: (gradient, AdamW's state before it, and after)."""
+    """Of the first update of every step and parameter: (gradient, AdamW's state before it, and
+    after).
+    """
 
     def __init__(self):
         self.steps = {}
@@ -27,7 +31,10 @@ class FirstUpdates:
             self.steps[strategy.clock.train_exp_counter] = {
                 name: [parameter.grad.clone(), copied(state.get(parameter, {}))]
                 for name, parameter in strategy.model.named_parameters()
-                if parameter.grad is not None and any(parameter is own for g in strategy.optimizer.param_groups for own in g["params"])
+                if parameter.grad is not None
+                and any(
+                    parameter is own for g in strategy.optimizer.param_groups for own in g["params"]
+                )
             }
 
     def after(self, strategy):
@@ -43,7 +50,11 @@ def copied(state):
 
 def first_updates(name, **options):
     met = FirstUpdates()
-    options = {"optimizer": lambda parameters: AdamW(parameters, lr=1e-3, betas=BETAS), "plugins": met.plugins, **options}
+    options = {
+        "optimizer": lambda parameters: AdamW(parameters, lr=1e-3, betas=BETAS),
+        "plugins": met.plugins,
+        **options,
+    }
     if name in ("podnet", "podnet-cscct", "afc", "dytox"):
         options |= {"tune_epochs": 1}
     strategy = build(name, **options)
@@ -55,35 +66,57 @@ def first_updates(name, **options):
 def test_after_the_first_batch_of_a_step_the_moments_are_those_of_a_fresh_optimizer(name):
     updates = first_updates(name, **({"reset_optimizer": True} if name == "ssil" else {}))
     assert len(updates) > 5
-    assert updates.pop("head.scale", (None, {}, {}))[1:] in ([{}, {}], ({}, {}))  # η has an optimizer of its own here
+    assert updates.pop("head.scale", (None, {}, {}))[1:] in (
+        [{}, {}],
+        ({}, {}),
+    )  # η has an optimizer of its own here
     for gradient, before, after in updates.values():
         assert before == {} and after["step"] == 1
-        torch.testing.assert_close(after["exp_avg"], (1 - BETAS[0]) * gradient, rtol=1e-5, atol=1e-12)
-        torch.testing.assert_close(after["exp_avg_sq"], (1 - BETAS[1]) * gradient**2, rtol=1e-5, atol=1e-20)
+        torch.testing.assert_close(
+            after["exp_avg"], (1 - BETAS[0]) * gradient, rtol=1e-5, atol=1e-12
+        )
+        torch.testing.assert_close(
+            after["exp_avg_sq"], (1 - BETAS[1]) * gradient**2, rtol=1e-5, atol=1e-20
+        )
 
 
 KEPT = {"reset_optimizer": False}
 
 
-@pytest.mark.parametrize(("name", "options"), [("ssil", {}), ("hfc", KEPT), ("baseline", KEPT), ("dytox", KEPT)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("ssil", {}), ("hfc", KEPT), ("baseline", KEPT), ("dytox", KEPT)]
+)
 def test_moments_that_are_kept_carry_on(name, options):
     updates = first_updates(name, **options)
     old = {key: update for key, update in updates.items() if update[1]}
     assert "backbone.blocks.0.mlp.fc1.weight" in {key.removeprefix("encoder.") for key in old}
     for gradient, before, after in old.values():
         assert before["step"] > 1 and after["step"] == before["step"] + 1
-        torch.testing.assert_close(after["exp_avg"], BETAS[0] * before["exp_avg"] + (1 - BETAS[0]) * gradient, rtol=1e-4, atol=1e-10)
+        torch.testing.assert_close(
+            after["exp_avg"],
+            BETAS[0] * before["exp_avg"] + (1 - BETAS[0]) * gradient,
+            rtol=1e-4,
+            atol=1e-10,
+        )
 
 
 def test_momentum_of_sgd_starts_anew_as_well():
     met = []
 
     def look(strategy):
-        met.append((strategy.clock.train_exp_counter, [dict(own) for own in strategy.optimizer.state.values() if own]))
+        met.append(
+            (
+                strategy.clock.train_exp_counter,
+                [dict(own) for own in strategy.optimizer.state.values() if own],
+            )
+        )
 
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-    train(hfc(model, optimizer=optimizer, plugins=[At("before_update", look)]), benchmark_of().train_stream)
+    train(
+        hfc(model, optimizer=optimizer, plugins=[At("before_update", look)]),
+        benchmark_of().train_stream,
+    )
     first = dict(reversed(met))
     assert first == {0: [], 1: [], 2: []} and any(state for _, state in met)
 
@@ -91,16 +124,26 @@ def test_momentum_of_sgd_starts_anew_as_well():
 def test_the_groups_keep_their_rates_and_options():
     model = mlp()
     body, head = (list(part.parameters()) for part in model)
-    optimizer = AdamW([{"params": body, "lr": 1e-3, "scale": 2.0}, {"params": head, "weight_decay": 0.3}], lr=3e-3)
-    before = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    optimizer = AdamW(
+        [{"params": body, "lr": 1e-3, "scale": 2.0}, {"params": head, "weight_decay": 0.3}], lr=3e-3
+    )
+    before = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
     strategy = train(hfc(model, optimizer=optimizer), benchmark_of().train_stream[:2])
     assert strategy.optimizer is optimizer
-    assert [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups] == before
+    assert [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ] == before
     assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
 
 
 @pytest.mark.parametrize(("options", "calls"), [({}, [0, 1, 2]), ({"reset_optimizer": False}, [])])
-def test_the_moments_are_forgotten_once_before_each_step_and_not_when_a_step_is_resumed(options, calls):
+def test_the_moments_are_forgotten_once_before_each_step_and_not_when_a_step_is_resumed(
+    options, calls
+):
     class Counting(HFCStrategy):
         def clear_moments(self):
             met.append(self.clock.train_exp_counter)
@@ -109,9 +152,15 @@ def test_the_moments_are_forgotten_once_before_each_step_and_not_when_a_step_is_
     def strategy_with(*plugins):
         model = mlp()
         return Counting(
-            model=model, optimizer=AdamW(model.parameters(), lr=3e-3), mem_size=12, train_mb_size=8, train_epochs=2, plugins=[*plugins],
-            evaluator=None, **options,
-        )  # fmt: skip
+            model=model,
+            optimizer=AdamW(model.parameters(), lr=3e-3),
+            mem_size=12,
+            train_mb_size=8,
+            train_epochs=2,
+            plugins=[*plugins],
+            evaluator=None,
+            **options,
+        )
 
     def save(strategy):
         if strategy.clock.train_exp_counter == 1:
@@ -143,18 +192,29 @@ def annotations_unchecked():
 
 
 @pytest.mark.parametrize("option", ["reset_optimizer", "drop_last"])
-def test_a_flag_that_is_none_is_refused_and_a_state_of_the_other_one_too(option, annotations_unchecked):
+def test_a_flag_that_is_none_is_refused_and_a_state_of_the_other_one_too(
+    option, annotations_unchecked
+):
     with pytest.raises(ValueError, match=f"Baseline: {option} must be True or False, got 'no'"):
         build("baseline", **{option: "no"})
     plain = build("baseline")
     now = getattr(plain, option)
-    with pytest.raises(ValueError, match=f"trained with other options \\({option} {not now}, now {now}\\)"):
+    with pytest.raises(
+        ValueError, match=f"trained with other options \\({option} {not now}, now {now}\\)"
+    ):
         plain.load_state_dict(build("baseline", **{option: not now}).state_dict())
 
 
 def test_a_state_of_an_earlier_version_says_that_it_is_one():
     strategy = build("baseline")
     state = strategy.state_dict()
-    state["settings"] = {name: value for name, value in state["settings"].items() if name not in ("reset_optimizer", "drop_last")}
-    with pytest.raises(ValueError, match="does not say what reset_optimizer, drop_last was: an earlier version saved it"):
+    state["settings"] = {
+        name: value
+        for name, value in state["settings"].items()
+        if name not in ("reset_optimizer", "drop_last")
+    }
+    with pytest.raises(
+        ValueError,
+        match="does not say what reset_optimizer, drop_last was: an earlier version saved it",
+    ):
         strategy.load_state_dict(state)

@@ -1,4 +1,6 @@
-"""DyTox's sampling: each image that an epoch meets comes three times in a row, each time with draws of its own."""
+"""DyTox's sampling: each image that an epoch meets comes three times in a row, each time with draws
+of its own.
+"""
 
 import io
 
@@ -26,7 +28,9 @@ def epoch_of_the_authors(order, repeats):
 
 @pytest.mark.parametrize("repeats", [2, 3])
 @pytest.mark.parametrize("size", [1, 7, 255, 256, 310, 1023])
-def test_an_epoch_is_a_permutation_with_each_position_repeated_cut_to_a_multiple_of_256(size, repeats):
+def test_an_epoch_is_a_permutation_with_each_position_repeated_cut_to_a_multiple_of_256(
+    size, repeats
+):
     for shuffle in (True, False):
         torch.manual_seed(size)
         order = torch.randperm(size).tolist() if shuffle else list(range(size))
@@ -34,7 +38,9 @@ def test_an_epoch_is_a_permutation_with_each_position_repeated_cut_to_a_multiple
         for told_apart in (True, False):
             torch.manual_seed(size)
             sampler = RepeatedPositions(size, repeats, shuffle=shuffle, told_apart=told_apart)
-            assert list(sampler) == [position + told_apart * copy * size for position, copy in expected]
+            assert list(sampler) == [
+                position + told_apart * copy * size for position, copy in expected
+            ]
             assert len(sampler) == len(expected)
     again = RepeatedPositions(310, repeats, shuffle=True, told_apart=False)
     assert list(again) != list(again)  # every epoch has its own permutation
@@ -55,7 +61,9 @@ def images_met(strategy, num_steps, **options):
 
 
 def is_one_epoch(images, pool, repeats, size):
-    """`size` images of the pool: each of those met `repeats` times in a row, the last perhaps cut off."""
+    """`size` images of the pool: each of those met `repeats` times in a row, the last perhaps cut
+    off.
+    """
     assert len(images) == size
     firsts = images[::repeats]
     assert len(firsts.flatten(1).unique(dim=0)) == len(firsts) == -(-size // repeats)
@@ -79,27 +87,51 @@ def test_main_phase_and_tuning_of_every_step_meet_an_image_three_times_in_a_row(
 
 def test_a_large_step_is_cut_and_the_last_batch_dropped_only_if_asked_for():
     sizes = []
-    strategy = build("dytox", train_epochs=1, train_mb_size=100, plugins=[At("before_forward", lambda s: sizes.append(len(s.mb_y)))])
+    strategy = build(
+        "dytox",
+        train_epochs=1,
+        train_mb_size=100,
+        plugins=[At("before_forward", lambda s: sizes.append(len(s.mb_y)))],
+    )
     first = benchmark_of(per_class=100, num_steps=2).train_stream[:1]  # three classes
     train(strategy, first)
     assert sizes == [100, 100, 56]
     sizes.clear()
-    train(build("dytox", train_epochs=1, train_mb_size=100, plugins=list(strategy.plugins[:1])), first, drop_last=True)
+    train(
+        build("dytox", train_epochs=1, train_mb_size=100, plugins=list(strategy.plugins[:1])),
+        first,
+        drop_last=True,
+    )
     assert sizes == [100, 100]
     sizes.clear()
-    train(build("dytox", train_epochs=1, train_mb_size=100, plugins=list(strategy.plugins[:1]), repeats=1), first)
+    train(
+        build(
+            "dytox",
+            train_epochs=1,
+            train_mb_size=100,
+            plugins=list(strategy.plugins[:1]),
+            repeats=1,
+        ),
+        first,
+    )
     assert sizes == [100, 100, 100]
 
 
 def keyed(strategy):
     """As a run does: draws by (seed, step, phase, epoch, position)."""
     clock = strategy.clock
-    strategy.dataloader.dataset.seed_draws(7, clock.train_exp_counter, "train", clock.train_exp_epochs)
+    strategy.dataloader.dataset.seed_draws(
+        7, clock.train_exp_counter, "train", clock.train_exp_epochs
+    )
 
 
-@pytest.mark.parametrize("plugins", [[], [At("before_training_epoch", keyed)]], ids=["drawn in order", "drawn by key"])
+@pytest.mark.parametrize(
+    "plugins", [[], [At("before_training_epoch", keyed)]], ids=["drawn in order", "drawn by key"]
+)
 def test_the_three_are_augmented_apart(plugins):
-    met = images_met(build("dytox", train_epochs=1, tune_epochs=1, plugins=plugins), 2, train_transform=jitter)
+    met = images_met(
+        build("dytox", train_epochs=1, tune_epochs=1, plugins=plugins), 2, train_transform=jitter
+    )
     for images in met.values():
         assert len(images.flatten(1).unique(dim=0)) == len(images)
 
@@ -107,8 +139,12 @@ def test_the_three_are_augmented_apart(plugins):
 def test_the_number_of_loader_processes_changes_nothing():
     ends = []
     for num_workers in (0, 2):
-        strategy = build("dytox", train_epochs=1, tune_epochs=1, plugins=[At("before_training_epoch", keyed)])
-        train(strategy, benchmark_of(train_transform=jitter).train_stream[:1], num_workers=num_workers)
+        strategy = build(
+            "dytox", train_epochs=1, tune_epochs=1, plugins=[At("before_training_epoch", keyed)]
+        )
+        train(
+            strategy, benchmark_of(train_transform=jitter).train_stream[:1], num_workers=num_workers
+        )
         ends.append(weights(strategy))
     assert not moved(*ends)
 
@@ -116,7 +152,9 @@ def test_the_number_of_loader_processes_changes_nothing():
 def test_without_repeats_everything_is_as_in_any_other_method(monkeypatch):
     def end(**options):
         np.random.seed(3)
-        return weights(steps_of(build("dytox", tune_epochs=1, **options), 2, train_transform=jitter))
+        return weights(
+            steps_of(build("dytox", tune_epochs=1, **options), 2, train_transform=jitter)
+        )
 
     once, three_times = end(repeats=1), end()
     for name in ("loader_of", "make_train_dataloader"):
@@ -125,7 +163,9 @@ def test_without_repeats_everything_is_as_in_any_other_method(monkeypatch):
     assert not moved(plain, once) and moved(plain, three_times)
 
 
-@pytest.mark.parametrize("event", ["after_training_epoch", "before_phase_epoch", "after_phase_epoch"])
+@pytest.mark.parametrize(
+    "event", ["after_training_epoch", "before_phase_epoch", "after_phase_epoch"]
+)
 def test_a_run_goes_on_bit_for_bit(event):
     states = []
 
@@ -135,7 +175,9 @@ def test_a_run_goes_on_bit_for_bit(event):
             torch.save(s.state_dict(), file)
             states.append(file.getvalue())
 
-    whole = steps_of(build("dytox", tune_epochs=2, plugins=[At(event, save)]), 3, train_transform=jitter)
+    whole = steps_of(
+        build("dytox", tune_epochs=2, plugins=[At(event, save)]), 3, train_transform=jitter
+    )
     torch.manual_seed(99)
     resumed = build("dytox", tune_epochs=2, plugins=[At(event, lambda s: None)])
     resumed.load_state_dict(torch.load(io.BytesIO(states[0]), weights_only=True))
@@ -145,7 +187,9 @@ def test_a_run_goes_on_bit_for_bit(event):
 
 def test_another_number_is_refused():
     for wrong in (0, -1, True):
-        with pytest.raises(ValueError, match=f"DyTox: repeats must be a whole number of 1 or more, got {wrong}"):
+        with pytest.raises(
+            ValueError, match=f"DyTox: repeats must be a whole number of 1 or more, got {wrong}"
+        ):
             build("dytox", repeats=wrong)
     state = build("dytox").state_dict()
     with pytest.raises(ValueError, match="repeats 3, now 1"):

@@ -1,4 +1,6 @@
-"""Stop anywhere, write, read in a fresh strategy on a fresh benchmark under another seed, go on: the same bits."""
+"""Stop anywhere, write, read in a fresh strategy on a fresh benchmark under another seed, go on:
+the same bits.
+"""
 
 import io
 import random
@@ -8,8 +10,26 @@ import numpy as np
 import pytest
 import torch
 from avalanche.evaluation.metrics import loss_metrics
-from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, EWCPlugin, LRSchedulerPlugin
-from strategy_runs import CLASSES, At, benchmark_of, differing, herding_of, hfc, jitter, left_by, mlp, run, train, vit
+from avalanche.training.plugins import (
+    EarlyStoppingPlugin,
+    EvaluationPlugin,
+    EWCPlugin,
+    LRSchedulerPlugin,
+)
+from strategy_runs import (
+    CLASSES,
+    At,
+    benchmark_of,
+    differing,
+    herding_of,
+    hfc,
+    jitter,
+    left_by,
+    mlp,
+    run,
+    train,
+    vit,
+)
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 
@@ -17,17 +37,29 @@ from avalanche_hfc import official_parts
 
 BETWEEN_EPOCHS = ("before_training_epoch", "after_training_epoch", "after_training_exp")
 SMALL_OFFICIAL = dict(
-    backbone="vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=2, frozen_blocks=1, adapter_dim=4,
+    backbone="vit_tiny_patch16_224",
+    image_size=8,
+    patch_size=4,
+    msa_blocks=2,
+    frozen_blocks=1,
+    adapter_dim=4,
     backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1),
 )
 
 
 class Camera(At):
-    """Keeps a written state of every moment that `wanted` names: (event, step, epochs done, place)."""
+    """Keeps a written state of every moment that `wanted` names: (event, step, epochs done,
+    place).
+    """
 
     def __init__(self, place, wanted):
         def take(event, strategy):
-            moment = (event, strategy.clock.train_exp_counter, strategy.clock.train_exp_epochs, place)
+            moment = (
+                event,
+                strategy.clock.train_exp_counter,
+                strategy.clock.train_exp_epochs,
+                place,
+            )
             if wanted == "all" or moment in wanted:
                 self.states[moment] = written(strategy.state_dict())
 
@@ -50,7 +82,17 @@ def read(content):
 class Case:
     """How to build a strategy; `schedule(optimizer)` stands between two cameras."""
 
-    def __init__(self, model, *, schedule=None, groups=None, transform=None, train_options=None, validate=False, **options):
+    def __init__(
+        self,
+        model,
+        *,
+        schedule=None,
+        groups=None,
+        transform=None,
+        train_options=None,
+        validate=False,
+        **options,
+    ):
         self.model, self.schedule, self.groups, self.transform = model, schedule, groups, transform
         self.train_options, self.validate, self.options = train_options or {}, validate, options
 
@@ -77,11 +119,16 @@ class Official(Case):
 
     def build(self, cameras):
         model, optimizer, plugins = official_parts(optimizer_quirks=self.quirks, **SMALL_OFFICIAL)
-        return hfc(model, optimizer=optimizer, plugins=[cameras[0], *plugins, cameras[1]], **self.options)
+        return hfc(
+            model, optimizer=optimizer, plugins=[cameras[0], *plugins, cameras[1]], **self.options
+        )
 
 
 def two_groups(model):
-    return [{"params": list(model[0].parameters()), "lr": 1e-3}, {"params": list(model[1].parameters())}]
+    return [
+        {"params": list(model[0].parameters()), "lr": 1e-3},
+        {"params": list(model[1].parameters())},
+    ]
 
 
 def cosine(optimizer):
@@ -89,11 +136,19 @@ def cosine(optimizer):
 
 
 def by_lambda(optimizer):
-    return [LRSchedulerPlugin(LambdaLR(optimizer, lambda iteration: 0.9**iteration), step_granularity="iteration")]
+    return [
+        LRSchedulerPlugin(
+            LambdaLR(optimizer, lambda iteration: 0.9**iteration), step_granularity="iteration"
+        )
+    ]
 
 
 def plateau(metric, threshold, optimizer):
-    return [LRSchedulerPlugin(ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=threshold), metric=metric)]
+    return [
+        LRSchedulerPlugin(
+            ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=threshold), metric=metric
+        )
+    ]
 
 
 def early_stop(optimizer):
@@ -103,18 +158,43 @@ def early_stop(optimizer):
 CASES = {
     "cosine": Case(partial(mlp, dropout=0.3), schedule=cosine, transform=jitter),
     "lambda, two groups, growing head": Case(
-        partial(mlp, "growing", dropout=0.3), schedule=by_lambda, groups=two_groups, transform=jitter, recipe="paper"
+        partial(mlp, "growing", dropout=0.3),
+        schedule=by_lambda,
+        groups=two_groups,
+        transform=jitter,
+        recipe="paper",
     ),
-    "plateau on the training loss": Case(mlp, schedule=partial(plateau, "train_loss", 0.0), train_epochs=3),
-    "plateau on the test loss": Case(mlp, schedule=partial(plateau, "val_loss", 0.2), train_epochs=3, validate=True, eval_every=1),
+    "plateau on the training loss": Case(
+        mlp, schedule=partial(plateau, "train_loss", 0.0), train_epochs=3
+    ),
+    "plateau on the test loss": Case(
+        mlp, schedule=partial(plateau, "val_loss", 0.2), train_epochs=3, validate=True, eval_every=1
+    ),
     "early stop": Case(mlp, schedule=early_stop, train_epochs=4, validate=True, eval_every=1),
-    "early stop, evaluated every second epoch": Case(mlp, schedule=early_stop, train_epochs=4, validate=True, eval_every=2),
-    "workers": Case(partial(mlp, dropout=0.3), schedule=cosine, transform=jitter, train_options={"num_workers": 2}),
+    "early stop, evaluated every second epoch": Case(
+        mlp, schedule=early_stop, train_epochs=4, validate=True, eval_every=2
+    ),
+    "workers": Case(
+        partial(mlp, dropout=0.3),
+        schedule=cosine,
+        transform=jitter,
+        train_options={"num_workers": 2},
+    ),
     "optimizer reset in every step": Case(mlp, train_options={"reset_optimizer_state": True}),
     "moments kept from step to step": Case(mlp, reset_optimizer=False),
-    "incomplete batches left out": Case(partial(mlp, dropout=0.3), transform=jitter, drop_last=True),
-    "vit": Case(partial(vit, drop_path=0.3, backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, proj_drop_rate=0.1))),
-    "vit with a frozen prefix": Case(partial(vit, msa_blocks=2, frozen_blocks=1, drop_path=0.3), recipe="paper"),
+    "incomplete batches left out": Case(
+        partial(mlp, dropout=0.3), transform=jitter, drop_last=True
+    ),
+    "vit": Case(
+        partial(
+            vit,
+            drop_path=0.3,
+            backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, proj_drop_rate=0.1),
+        )
+    ),
+    "vit with a frozen prefix": Case(
+        partial(vit, msa_blocks=2, frozen_blocks=1, drop_path=0.3), recipe="paper"
+    ),
     "official": Official(quirks=False),
     "official with quirks": Official(quirks=True),
     "official with quirks as an option": Official(quirks=False, optimizer_quirks=True),
@@ -135,7 +215,11 @@ def test_a_run_goes_on_bit_for_bit_from_every_moment_between_epochs(name):
     case = CASES[name]
     torch.manual_seed(3)
     np.random.seed(3)
-    wanted = "all" if name in EVERY_MOMENT else {moment for moment in SOME if name != "workers" or moment[3] == "first"}
+    wanted = (
+        "all"
+        if name in EVERY_MOMENT
+        else {moment for moment in SOME if name != "workers" or moment[3] == "first"}
+    )
     cameras = [Camera(place, wanted) for place in ("first", "last")]
     unbroken = left_by(case.train(case.build(cameras), case.benchmark()))
     states = cameras[0].states | cameras[1].states
@@ -169,7 +253,12 @@ def test_a_run_goes_on_bit_for_bit_between_steps(when):
         torch.manual_seed(len(states))
         model = partial(mlp, dropout=0.3)()
         optimizer = AdamW(model.parameters(), lr=3e-3)
-        keep = At("after_training", lambda strategy: states.append(written(strategy.state_dict())) if when == "after_training" else None)
+        keep = At(
+            "after_training",
+            lambda strategy: (
+                states.append(written(strategy.state_dict())) if when == "after_training" else None
+            ),
+        )
         return hfc(model, optimizer=optimizer, plugins=[*cosine(optimizer), keep])
 
     strategy = build()
@@ -181,7 +270,10 @@ def test_a_run_goes_on_bit_for_bit_between_steps(when):
     for step, content in enumerate(list(states[:3])):
         strategy = build()
         strategy.load_state_dict(read(content))
-        assert differing(unbroken, left_by(case.train(strategy, case.benchmark(), first=step + 1))) == []
+        assert (
+            differing(unbroken, left_by(case.train(strategy, case.benchmark(), first=step + 1)))
+            == []
+        )
 
 
 def test_saving_changes_nothing():
@@ -190,7 +282,11 @@ def test_saving_changes_nothing():
     def final(wanted):
         torch.manual_seed(3)
         np.random.seed(3)
-        return left_by(case.train(case.build([Camera("first", wanted), Camera("last", wanted)]), case.benchmark()))
+        return left_by(
+            case.train(
+                case.build([Camera("first", wanted), Camera("last", wanted)]), case.benchmark()
+            )
+        )
 
     assert differing(final("all"), final(())) == []
 
@@ -224,7 +320,9 @@ def test_after_a_load_inside_a_step_another_experience_is_refused_and_the_right_
     case, benchmark, _, state, unbroken = stopped_in_step_one()
     strategy = case.build([Camera("first", ()), Camera("last", ())])
     strategy.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"inside step 1, with classes \[0, 5\].*Got one with classes \[2, 3\]"):
+    with pytest.raises(
+        ValueError, match=r"inside step 1, with classes \[0, 5\].*Got one with classes \[2, 3\]"
+    ):
         strategy.train(benchmark.train_stream[2])
     assert differing(unbroken, left_by(case.train(strategy, benchmark, first=1))) == []
     assert CLASSES[1] == [0, 5]
@@ -254,11 +352,15 @@ def test_a_state_of_another_strategy_or_format_or_with_other_plugins_is_refused_
     assert differing(before, left_by(other)) == []
 
 
-@pytest.mark.parametrize("options", [dict(recipe="paper"), dict(compensation_weight=2.0), dict(relation_weight=0.5)])
+@pytest.mark.parametrize(
+    "options", [dict(recipe="paper"), dict(compensation_weight=2.0), dict(relation_weight=0.5)]
+)
 def test_a_state_of_another_recipe_or_weight_is_refused_before_anything_changes(options):
     strategy = hfc(mlp())
     before = left_by(strategy)
-    with pytest.raises(ValueError, match="G(FC|RD)Plugin: the state was trained with .*this plugin has .*balanced"):
+    with pytest.raises(
+        ValueError, match="G(FC|RD)Plugin: the state was trained with .*this plugin has .*balanced"
+    ):
         strategy.load_state_dict(hfc(mlp(), **options).state_dict())
     assert differing(before, left_by(strategy)) == []
 
@@ -270,9 +372,17 @@ def test_a_state_of_another_memory_optimizer_or_with_missing_parts_is_refused_be
         strategy.load_state_dict(hfc(mlp(), mem_size=13).state_dict())
     model = mlp()
     with pytest.raises(ValueError, match="the state is of SGD, the strategy's optimizer is AdamW"):
-        strategy.load_state_dict(hfc(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).state_dict())
+        strategy.load_state_dict(
+            hfc(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).state_dict()
+        )
     with pytest.raises(ValueError, match="the state lacks clock, losses, metrics"):
-        strategy.load_state_dict({k: value for k, value in strategy.state_dict().items() if k not in ("clock", "losses", "metrics")})
+        strategy.load_state_dict(
+            {
+                k: value
+                for k, value in strategy.state_dict().items()
+                if k not in ("clock", "losses", "metrics")
+            }
+        )
     assert differing(before, left_by(strategy)) == []
 
 
@@ -295,7 +405,9 @@ def test_exemplars_say_where_their_data_is_looked_for_after_a_load():
         assert torch.equal(mean, herding_of(second).class_means(second)[class_id])
 
 
-@pytest.mark.parametrize("event", ["after_training_iteration", "before_forward", "before_training_exp", "after_eval"])
+@pytest.mark.parametrize(
+    "event", ["after_training_iteration", "before_forward", "before_training_exp", "after_eval"]
+)
 def test_no_state_can_be_taken_in_an_epoch_an_evaluation_or_the_start_of_a_step(event):
     met = []
 
@@ -328,10 +440,17 @@ def test_a_stop_asked_for_before_the_state_was_saved_still_holds_after_it():
 
     class Stop(At):
         def __init__(self, active):
-            super().__init__("after_training_epoch", lambda strategy: strategy.stop_training() if active else None)
+            super().__init__(
+                "after_training_epoch",
+                lambda strategy: strategy.stop_training() if active else None,
+            )
 
     def build(active, camera):
-        return hfc(mlp(), train_epochs=3, plugins=[Stop(active), camera, At("before_forward", lambda s: epochs.append(1))])
+        return hfc(
+            mlp(),
+            train_epochs=3,
+            plugins=[Stop(active), camera, At("before_forward", lambda s: epochs.append(1))],
+        )
 
     camera = Camera("last", {("after_training_epoch", 0, 0, "last")})
     benchmark = benchmark_of()
@@ -353,15 +472,25 @@ def test_the_means_of_the_epoch_come_back_with_the_state():
 
 
 def test_the_metrics_that_plugins_read_come_back_with_the_state():
-    """Early stopping reads the last evaluation, two epochs ago here; the one before a resumed training says something else."""
+    """Early stopping reads the last evaluation, two epochs ago here; the one before a resumed
+    training says something else.
+    """
     met, benchmark = {}, benchmark_of()
 
     def build(name, camera):
         def look(strategy):
-            met.setdefault(name, []).append((strategy.clock.train_exp_epochs, strategy.evaluator.get_last_metrics()))
+            met.setdefault(name, []).append(
+                (strategy.clock.train_exp_epochs, strategy.evaluator.get_last_metrics())
+            )
 
         evaluator = EvaluationPlugin(loss_metrics(stream=True), loggers=[])
-        return hfc(mlp(), evaluator=evaluator, train_epochs=3, eval_every=2, plugins=[camera, At("before_training_epoch", look)])
+        return hfc(
+            mlp(),
+            evaluator=evaluator,
+            train_epochs=3,
+            eval_every=2,
+            plugins=[camera, At("before_training_epoch", look)],
+        )
 
     camera = Camera("first", {("before_training_epoch", 0, 2, "first")})
     build("unbroken", camera).train(benchmark.train_stream[0])
@@ -374,7 +503,10 @@ def test_the_metrics_that_plugins_read_come_back_with_the_state():
 def test_a_plugin_of_the_user_takes_part_in_the_state():
     class Counter(At):
         def __init__(self):
-            super().__init__("after_training_epoch", lambda strategy: self.load_state_dict({"count": self.count + 1}))
+            super().__init__(
+                "after_training_epoch",
+                lambda strategy: self.load_state_dict({"count": self.count + 1}),
+            )
             self.count = 0
 
         def state_dict(self):

@@ -22,7 +22,9 @@ LARGEST = 5.0
 
 
 def authors_course(gradients, rates, *, start=1.0, momentum=0.9, decay=5e-4):
-    """v ← 0.9 v + clamp(g) + 5e-4 η, η ← η - rate · v; v begins at 0 in every step. A list of steps gives a list of values."""
+    """v ← 0.9 v + clamp(g) + 5e-4 η, η ← η - rate · v; v begins at 0 in every step. A list of steps
+    gives a list of values.
+    """
     scale, course = start, []
     for own_gradients, own_rates in zip(gradients, rates, strict=True):
         velocity = 0.0
@@ -34,7 +36,9 @@ def authors_course(gradients, rates, *, start=1.0, momentum=0.9, decay=5e-4):
 
 
 class Watch(At):
-    """Gradients of η before they are clamped, and its values, step by step; the head's rate is halved from epoch to epoch."""
+    """Gradients of η before they are clamped, and its values, step by step; the head's rate is
+    halved from epoch to epoch.
+    """
 
     def __init__(self, lr, blow_up=1.0):
         super().__init__((), None)
@@ -60,7 +64,9 @@ class Watch(At):
 
 
 def watched(name, kind, lr, *, blow_up=1.0, **options):
-    """A run of two steps; the head has a group and a rate of its own, and η starts each step without momentum."""
+    """A run of two steps; the head has a group and a rate of its own, and η starts each step
+    without momentum.
+    """
     own = {SGD: dict(momentum=0.9, weight_decay=5e-4), AdamW: dict(weight_decay=0.5)}.get(kind, {})
     watch = Watch(lr, blow_up)
 
@@ -78,11 +84,17 @@ def watched(name, kind, lr, *, blow_up=1.0, **options):
 
 
 @pytest.mark.parametrize("blow_up", [1.0, 100.0])
-@pytest.mark.parametrize(("name", "kind", "lr"), [*((n, k, 1e-3) for n in METHODS for k in (AdamW,)), ("podnet", SGD, 0.1)])
+@pytest.mark.parametrize(
+    ("name", "kind", "lr"),
+    [*((n, k, 1e-3) for n in METHODS for k in (AdamW,)), ("podnet", SGD, 0.1)],
+)
 def test_the_scale_follows_the_authors_update_and_the_heads_schedule(name, kind, lr, blow_up):
     _, watch = watched(name, kind, lr, blow_up=blow_up)
     rates = [[0.1 * factor for factor in own] for own in watch.factors]
-    assert len(watch.values) == 6 and {factor for own in watch.factors for factor in own} == {1.0, 0.5}
+    assert len(watch.values) == 6 and {factor for own in watch.factors for factor in own} == {
+        1.0,
+        0.5,
+    }
     assert (max(abs(g) for own in watch.gradients for g in own) > LARGEST) == (blow_up > 1)
     assert watch.values == pytest.approx(authors_course(watch.gradients, rates), rel=1e-5)
 
@@ -97,7 +109,12 @@ def test_the_rule_holds_for_any_optimizer_and_at_the_rate_asked_for(kind):
 def test_adamw_keeps_the_scale_in_its_groups_and_has_no_moments_of_it():
     strategy, _ = watched("podnet", AdamW, 1e-3)
     scale = strategy.model.head.scale
-    held = [number for number, group in enumerate(strategy.optimizer.param_groups) for p in group["params"] if p is scale]
+    held = [
+        number
+        for number, group in enumerate(strategy.optimizer.param_groups)
+        for p in group["params"]
+        if p is scale
+    ]
     assert held == [1] and not strategy.optimizer.state.get(scale)
 
 
@@ -105,19 +122,32 @@ def test_sgd_trains_the_scale_itself_whatever_the_rate_of_the_rule():
     first, _ = watched("podnet", SGD, 0.1)
     other, _ = watched("podnet", SGD, 0.1, scale_lr=7.0)
     assert first.scale_rule is None and not moved(weights(first), weights(other))
-    assert "momentum_buffer" in first.optimizer.state[first.model.head.scale] and "scale" not in first.method_state()
+    assert (
+        "momentum_buffer" in first.optimizer.state[first.model.head.scale]
+        and "scale" not in first.method_state()
+    )
     adaptive = [watched("podnet", AdamW, 1e-3, scale_lr=rate)[0] for rate in (0.1, 0.2)]
     assert "head.scale" in moved(*map(weights, adaptive))
 
 
 @pytest.mark.parametrize("name", ["podnet", "afc"])
 def test_nearest_means_keep_the_scale_at_one(name):
-    strategy = steps_of(build(name, inference="nme", tune_epochs=1, optimizer=lambda parameters: AdamW(parameters, lr=1e-3)), 2)
+    strategy = steps_of(
+        build(
+            name,
+            inference="nme",
+            tune_epochs=1,
+            optimizer=lambda parameters: AdamW(parameters, lr=1e-3),
+        ),
+        2,
+    )
     assert strategy.scale_rule is None and strategy.model.head.scale.item() == 1.0
 
 
 def test_the_scale_of_the_demonstration_is_that_of_sgd_on_the_same_features_after_its_first_step():
-    """η' is trained beside it, by the formula of the loss and the authors' SGD, from the features and proxies of each batch."""
+    """η' is trained beside it, by the formula of the loss and the authors' SGD, from the features
+    and proxies of each batch.
+    """
     strategy = build_recipe(recipe("digits-b0-t5-podnet@demo"), 0).strategy
     beside = torch.nn.Parameter(torch.ones(()))
     sgd = SGD([beside], lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -133,7 +163,9 @@ def test_the_scale_of_the_demonstration_is_that_of_sgd_on_the_same_features_afte
         sgd.step()
 
     look = At("before_forward", update)
-    look.after_update = lambda s, **kwargs: course.append((s.model.head.scale.item(), beside.item()))
+    look.after_update = lambda s, **kwargs: course.append(
+        (s.model.head.scale.item(), beside.item())
+    )
     strategy.plugins.insert(0, look)
     strategy.train(split_digits(num_steps=5, seed=0).train_stream[0])
     assert len(course) > 150 and course[49][1] > 2 and course[-1][1] > 3
@@ -157,11 +189,16 @@ def test_a_run_under_adamw_goes_on_bit_for_bit_with_the_momentum_of_the_scale(na
         def adamw(parameters):
             return AdamW(parameters, lr=1e-3)
 
-        return build(name, optimizer=adamw, tune_epochs=1, train_mb_size=5, plugins=[At(events, act)])
+        return build(
+            name, optimizer=adamw, tune_epochs=1, train_mb_size=5, plugins=[At(events, act)]
+        )
 
     states = []
     benchmark = benchmark_of(train_transform=jitter)
-    unbroken = train(fresh(lambda s: states.append((s.clock.train_exp_counter, written(s.state_dict())))), benchmark.train_stream)
+    unbroken = train(
+        fresh(lambda s: states.append((s.clock.train_exp_counter, written(s.state_dict())))),
+        benchmark.train_stream,
+    )
     assert any(state["method"]["scale"]["state"] for _, state in states) and len(states) == 14
     for number, (step, state) in enumerate(states[5:10]):
         resumed = fresh(lambda s: None)
@@ -169,7 +206,10 @@ def test_a_run_under_adamw_goes_on_bit_for_bit_with_the_momentum_of_the_scale(na
         torch.manual_seed(number)
         train(resumed, benchmark_of(train_transform=jitter).train_stream[step:])
         assert not moved(weights(unbroken), weights(resumed))
-        buffers = [s.scale_rule.optimizer.state[s.model.head.scale]["momentum_buffer"] for s in (unbroken, resumed)]
+        buffers = [
+            s.scale_rule.optimizer.state[s.model.head.scale]["momentum_buffer"]
+            for s in (unbroken, resumed)
+        ]
         assert buffers[0].equal(buffers[1]) and buffers[0] != 0
 
 
@@ -177,7 +217,9 @@ def test_the_momentum_of_the_scale_goes_with_the_optimizers():
     def momentum():
         return strategy.scale_rule.optimizer.state.get(strategy.model.head.scale)
 
-    strategy = build("podnet", optimizer=lambda parameters: AdamW(parameters, lr=1e-3), tune_epochs=1)
+    strategy = build(
+        "podnet", optimizer=lambda parameters: AdamW(parameters, lr=1e-3), tune_epochs=1
+    )
     stream = benchmark_of().train_stream
     strategy.train(stream[0])
     assert momentum() and strategy.optimizer.state
@@ -185,7 +227,9 @@ def test_the_momentum_of_the_scale_goes_with_the_optimizers():
     assert not momentum() and not strategy.optimizer.state
     met = []
     strategy.plugins.insert(0, At("before_training_epoch", lambda s: met.append(bool(momentum()))))
-    strategy.scale_rule.optimizer.state[strategy.model.head.scale]["momentum_buffer"] = torch.ones(())
+    strategy.scale_rule.optimizer.state[strategy.model.head.scale]["momentum_buffer"] = torch.ones(
+        ()
+    )
     strategy.train(stream[1], reset_optimizer_state=True)
     assert met == [False, True]
 
@@ -221,18 +265,27 @@ class Signs(Optimizer):
 def test_an_optimizer_without_a_rate_has_the_rule_at_its_full_rate():
     rates = []
     strategy = build("podnet", optimizer=Signs, tune_epochs=1)
-    strategy.scale_rule.optimizer.register_step_pre_hook(lambda own, *_: rates.append(own.param_groups[0]["lr"]))
+    strategy.scale_rule.optimizer.register_step_pre_hook(
+        lambda own, *_: rates.append(own.param_groups[0]["lr"])
+    )
     marks = [At("before_phase_epoch", lambda s: marks.append(weights(s)))]
     strategy.plugins.insert(0, marks[0])
     steps_of(strategy, 2)
-    assert set(rates) == {0.1} and moved(marks[1], weights(strategy)) == {"head.old_proxies", "head.new_proxies"}
+    assert set(rates) == {0.1} and moved(marks[1], weights(strategy)) == {
+        "head.old_proxies",
+        "head.new_proxies",
+    }
 
 
 def test_a_schedule_that_starts_low_does_not_raise_the_rate_of_the_scale():
     rates = []
     model = vit()
     optimizer = AdamW(model.parameters(), lr=1e-3)
-    plugin = LRSchedulerPlugin(OneCycleLR(optimizer, max_lr=1e-3, total_steps=40), step_granularity="iteration", reset_scheduler=False)
+    plugin = LRSchedulerPlugin(
+        OneCycleLR(optimizer, max_lr=1e-3, total_steps=40),
+        step_granularity="iteration",
+        reset_scheduler=False,
+    )
     look = At("after_update", lambda s: rates.append(s.scale_rule.optimizer.param_groups[0]["lr"]))
     steps_of(build("podnet", model=model, optimizer=lambda _: optimizer, plugins=[plugin, look]), 1)
     assert rates and max(rates) == pytest.approx(0.1)

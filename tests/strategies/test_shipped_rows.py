@@ -1,4 +1,6 @@
-"""Avalanche's own strategies as comparison rows: which of them run with a growing head, what they learn, what they refuse."""
+"""Avalanche's own strategies as comparison rows: which of them run with a growing head, what they
+learn, what they refuse.
+"""
 
 import inspect
 import re
@@ -17,21 +19,41 @@ from torch import nn
 from avalanche_hfc.strategies import STRATEGIES, shipped
 
 FINETUNING = 1 / 3  # it ends with the two classes of the last of three steps
-MEMORY = {"replay", "der", "der-fixed", "er_ace", "er_ace-fixed", "icarl", "icarl-fixed", "bic", "bic-fixed"}
+MEMORY = {
+    "replay",
+    "der",
+    "der-fixed",
+    "er_ace",
+    "er_ace-fixed",
+    "icarl",
+    "icarl-fixed",
+    "bic",
+    "bic-fixed",
+}
 FAILING = {"avalanche-der": RuntimeError, "avalanche-bic": TypeError}
 SHIPPED = {name: kind for name, kind in STRATEGIES.items() if name.startswith("avalanche-")}
 RUNNING = [name for name in SHIPPED if name not in FAILING]
-ENDS_WELL = [name for name in RUNNING if name.removeprefix("avalanche-") in MEMORY | {"cumulative", "joint"}]
+ENDS_WELL = [
+    name for name in RUNNING if name.removeprefix("avalanche-") in MEMORY | {"cumulative", "joint"}
+]
 
 
 def build(name, model=None, **options):
     kind = SHIPPED[name]
     model = vit() if model is None else model
     small = {"mem_size": 60, "val_percentage": 0.3, "stage_2_epochs": 30}
-    defaults = {option: value for option, value in small.items() if option in inspect.signature(kind).parameters}
+    defaults = {
+        option: value
+        for option, value in small.items()
+        if option in inspect.signature(kind).parameters
+    }
     evaluator = EvaluationPlugin(accuracy_metrics(stream=True), loggers=[])
     defaults |= dict(train_mb_size=20, train_epochs=6, eval_mb_size=60, evaluator=evaluator)
-    return kind(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3), **(defaults | options))
+    return kind(
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3),
+        **(defaults | options),
+    )
 
 
 def accuracy(strategy, stream):
@@ -51,8 +73,17 @@ def run(name, **options):
     accuracies = []
     for step, part in enumerate(steps):
         strategy.train(part)
-        accuracies.append(accuracy(strategy, benchmark.test_stream if strategy.trains_on_stream else benchmark.test_stream[: step + 1]))
-    return SimpleNamespace(strategy=strategy, model=model, accuracies=accuracies, given=given, mine=mine, before=before)
+        accuracies.append(
+            accuracy(
+                strategy,
+                benchmark.test_stream
+                if strategy.trains_on_stream
+                else benchmark.test_stream[: step + 1],
+            )
+        )
+    return SimpleNamespace(
+        strategy=strategy, model=model, accuracies=accuracies, given=given, mine=mine, before=before
+    )
 
 
 # What runs
@@ -105,9 +136,17 @@ def test_a_row_learns_its_first_step_trains_every_parameter_and_leaves_the_calle
     assert len(ran.accuracies) == (1 if ran.strategy.trains_on_stream else 3)
     assert ran.given == [ran.mine] and ran.strategy.plugins[0] is ran.mine
     assert ran.model.head.seen.tolist() == [True] * 6
-    trained = {id(parameter) for group in ran.strategy.optimizer.param_groups for parameter in group["params"]}
+    trained = {
+        id(parameter)
+        for group in ran.strategy.optimizer.param_groups
+        for parameter in group["params"]
+    }
     assert trained == {id(parameter) for parameter in ran.model.parameters()}
-    assert [name for name, value in ran.model.backbone.named_parameters() if torch.equal(value, ran.before[name])] == []
+    assert [
+        name
+        for name, value in ran.model.backbone.named_parameters()
+        if torch.equal(value, ran.before[name])
+    ] == []
 
 
 @pytest.mark.parametrize("name", ENDS_WELL)
@@ -125,41 +164,75 @@ def test_joint_training_alone_trains_on_the_stream_and_only_once():
 # Their parts
 
 
-@pytest.mark.parametrize(("name", "training"), [("avalanche-lwf", True), ("avalanche-lwf-fixed", False)])
+@pytest.mark.parametrize(
+    ("name", "training"), [("avalanche-lwf", True), ("avalanche-lwf-fixed", False)]
+)
 def test_only_the_fixed_lwf_teacher_is_in_eval_mode(name, training):
     (plugin,) = [plugin for plugin in run(name).strategy.plugins if isinstance(plugin, LwFPlugin)]
     assert {module.training for module in plugin.lwf.prev_model.modules()} == {training}
 
 
-@pytest.mark.parametrize(("name", "finite"), [("avalanche-er_ace", False), ("avalanche-er_ace-fixed", True)])
+@pytest.mark.parametrize(
+    ("name", "finite"), [("avalanche-er_ace", False), ("avalanche-er_ace-fixed", True)]
+)
 def test_only_the_fixed_er_ace_has_a_loss_that_stays_finite_on_saturated_logits(name, finite):
     logits, targets = torch.tensor([[0.0, 200.0, 0.0]]).repeat(2, 1), torch.tensor([0, 1])
     assert build(name).ace_criterion(logits, targets, logits, targets).isfinite().item() is finite
 
 
-@pytest.mark.parametrize(("name", "training"), [("avalanche-icarl", True), ("avalanche-icarl-fixed", False)])
-def test_icarl_is_built_from_the_models_own_parts_and_only_the_fixed_teacher_is_in_eval_mode(name, training):
+@pytest.mark.parametrize(
+    ("name", "training"), [("avalanche-icarl", True), ("avalanche-icarl-fixed", False)]
+)
+def test_icarl_is_built_from_the_models_own_parts_and_only_the_fixed_teacher_is_in_eval_mode(
+    name, training
+):
     strategy, model = run(name).strategy, run(name).model
     teacher = strategy._criterion.old_model
     assert {module.training for module in teacher.modules()} == {training}
-    assert torch.equal(teacher.train_classifier.weight, model.head.weight) and teacher.train_classifier is not model.head
-    assert strategy.model.train_classifier is model.head and strategy.model.feature_extractor.model is model
+    assert (
+        torch.equal(teacher.train_classifier.weight, model.head.weight)
+        and teacher.train_classifier is not model.head
+    )
+    assert (
+        strategy.model.train_classifier is model.head
+        and strategy.model.feature_extractor.model is model
+    )
     images = torch.randn(3, 1, 8, 8)
-    assert torch.equal(strategy.model.train_classifier(strategy.model.feature_extractor(images)), model(images))
+    assert torch.equal(
+        strategy.model.train_classifier(strategy.model.feature_extractor(images)), model(images)
+    )
 
 
 @pytest.mark.parametrize("kind", ["lwf", "ewc", "der-fixed", "bic-fixed", "icarl"])
 def test_an_option_reaches_the_host(kind):
     expected = {
-        "lwf": (dict(alpha=3, temperature=5), lambda s: (s.plugins[0].lwf.alpha, s.plugins[0].lwf.temperature), (3, 5), (1, 2)),
+        "lwf": (
+            dict(alpha=3, temperature=5),
+            lambda s: (s.plugins[0].lwf.alpha, s.plugins[0].lwf.temperature),
+            (3, 5),
+            (1, 2),
+        ),
         "ewc": (
             dict(ewc_lambda=7, mode="online", decay_factor=0.5, keep_importance_data=True),
-            lambda s: [getattr(s.plugins[0], option) for option in ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")],
+            lambda s: [
+                getattr(s.plugins[0], option)
+                for option in ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
+            ],
             [7, "online", 0.5, True],
             [1, "separate", None, True],  # "separate" keeps it always
         ),
-        "der-fixed": (dict(alpha=3, beta=0, batch_size_mem=9), lambda s: (s.alpha, s.beta, s.batch_size_mem), (3, 0, 9), (0.1, 0.5, 20)),
-        "bic-fixed": (dict(T=5, lamb=2, lr=0.3), lambda s: (s.plugins[0].T, s.plugins[0].lamb, s.plugins[0].lr), (5, 2, 0.3), (2, -1, 0.1)),
+        "der-fixed": (
+            dict(alpha=3, beta=0, batch_size_mem=9),
+            lambda s: (s.alpha, s.beta, s.batch_size_mem),
+            (3, 0, 9),
+            (0.1, 0.5, 20),
+        ),
+        "bic-fixed": (
+            dict(T=5, lamb=2, lr=0.3),
+            lambda s: (s.plugins[0].T, s.plugins[0].lamb, s.plugins[0].lr),
+            (5, 2, 0.3),
+            (2, -1, 0.1),
+        ),
         "icarl": (
             dict(fixed_memory=False, buffer_transform=torch.neg),
             lambda s: (s.plugins[0].fixed_memory, s.plugins[0].buffer_transform),
@@ -168,7 +241,10 @@ def test_an_option_reaches_the_host(kind):
         ),
     }
     options, look, changed, usual = expected[kind]
-    assert look(build(f"avalanche-{kind}")) == usual and look(build(f"avalanche-{kind}", **options)) == changed
+    assert (
+        look(build(f"avalanche-{kind}")) == usual
+        and look(build(f"avalanche-{kind}", **options)) == changed
+    )
 
 
 def budget(strategy):
@@ -183,19 +259,33 @@ def test_mem_size_is_an_option_of_the_rows_with_a_memory_and_of_no_other(name):
     if has_memory:
         assert budget(build(name, mem_size=40)) == 40 and budget(build(name, mem_size=None)) == 2000
         for wrong in (0, -3, True):
-            with pytest.raises(ValueError, match=f"mem_size must be a whole number of 1 or more, got {wrong}"):
+            with pytest.raises(
+                ValueError, match=f"mem_size must be a whole number of 1 or more, got {wrong}"
+            ):
                 build(name, mem_size=wrong)
     else:
-        with pytest.raises(TypeError, match=f"{SHIPPED[name].__name__}.* unexpected keyword argument: mem_size"):
+        with pytest.raises(
+            TypeError, match=f"{SHIPPED[name].__name__}.* unexpected keyword argument: mem_size"
+        ):
             build(name, mem_size=40)
 
 
-@pytest.mark.parametrize("name", ["avalanche-der-fixed", "avalanche-er_ace", "avalanche-er_ace-fixed"])
+@pytest.mark.parametrize(
+    "name", ["avalanche-der-fixed", "avalanche-er_ace", "avalanche-er_ace-fixed"]
+)
 def test_a_memory_smaller_than_the_batch_is_replayed_whole(name):
-    assert build(name, mem_size=7).batch_size_mem == 7 and build(name, mem_size=21).batch_size_mem == 20
+    assert (
+        build(name, mem_size=7).batch_size_mem == 7
+        and build(name, mem_size=21).batch_size_mem == 20
+    )
     replayed = []
-    watch = At("after_forward", lambda strategy: replayed.append(strategy.replay_loader is not None))
-    strategy, benchmark = build(name, mem_size=7, plugins=[watch], train_epochs=1), benchmark_of(per_class=10)
+    watch = At(
+        "after_forward", lambda strategy: replayed.append(strategy.replay_loader is not None)
+    )
+    strategy, benchmark = (
+        build(name, mem_size=7, plugins=[watch], train_epochs=1),
+        benchmark_of(per_class=10),
+    )
     for experience in benchmark.train_stream[:2]:
         strategy.train(experience)
     assert replayed == [False, True]
@@ -204,7 +294,9 @@ def test_a_memory_smaller_than_the_batch_is_replayed_whole(name):
 def test_replay_goes_on_from_a_row_as_from_avalanches_class():
     strategy = run("avalanche-replay").strategy
     (replay,) = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]
-    assert len(replay.storage_policy.buffer) == 60 and set(replay.storage_policy.buffer.targets) == set(range(6))
+    assert len(replay.storage_policy.buffer) == 60 and set(
+        replay.storage_policy.buffer.targets
+    ) == set(range(6))
 
 
 # What is refused
@@ -212,7 +304,12 @@ def test_replay_goes_on_from_a_row_as_from_avalanches_class():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_unknown_option_is_named_and_so_is_one_of_another_row(name):
-    for wrong in ("train_epoch", "memory_size", "rule", "T" if "bic" not in name else "temperature"):
+    for wrong in (
+        "train_epoch",
+        "memory_size",
+        "rule",
+        "T" if "bic" not in name else "temperature",
+    ):
         with pytest.raises(TypeError, match=f"unexpected keyword argument.*{wrong}"):
             build(name, **{wrong: 3})
 
@@ -224,7 +321,11 @@ def test_an_unknown_option_is_named_and_so_is_one_of_another_row(name):
         ("lwf-fixed", dict(alpha=[1.0, -2.0]), "alpha must be at least 0, got -2.0"),
         ("lwf", dict(temperature=0), "temperature must be above 0, got 0"),
         ("ewc", dict(ewc_lambda=float("nan")), "ewc_lambda must be at least 0, got nan"),
-        ("ewc", dict(mode="online"), "mode='online' with decay_factor; got 'online', decay_factor=None"),
+        (
+            "ewc",
+            dict(mode="online"),
+            "mode='online' with decay_factor; got 'online', decay_factor=None",
+        ),
         ("ewc", dict(decay_factor=0.1), "got 'separate', decay_factor=0.1"),
         ("der", dict(alpha=-1), "alpha must be at least 0, got -1"),
         ("der-fixed", dict(beta=-1), "beta must be at least 0, got -1"),
@@ -246,7 +347,9 @@ def test_a_value_that_makes_no_sense_is_refused_at_construction(name, options, m
 def test_a_criterion_of_the_callers_own_is_used_or_refused(name):
     smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
     if issubclass(SHIPPED[name], shipped.DER | shipped.ER_ACE | shipped.ICaRL):
-        with pytest.raises(ValueError, match=f"{SHIPPED[name].__name__} has a loss of its own.*label_smoothing=0.1"):
+        with pytest.raises(
+            ValueError, match=f"{SHIPPED[name].__name__} has a loss of its own.*label_smoothing=0.1"
+        ):
             build(name, criterion=smooth)
     else:
         assert build(name, criterion=smooth)._criterion is smooth

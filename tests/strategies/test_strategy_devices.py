@@ -1,4 +1,6 @@
-"""One training batch on a device that is not the host: nothing is left behind, nothing is read back."""
+"""One training batch on a device that is not the host: nothing is left behind, nothing is read
+back.
+"""
 
 import sys
 from pathlib import Path
@@ -15,7 +17,11 @@ from watches import RefusesHostReads
 
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
 
-MODELS = {"mlp": lambda: mlp("growing"), "vit": vit, "vit with a frozen prefix": lambda: vit(msa_blocks=2, frozen_blocks=1)}
+MODELS = {
+    "mlp": lambda: mlp("growing"),
+    "vit": vit,
+    "vit with a frozen prefix": lambda: vit(msa_blocks=2, frozen_blocks=1),
+}
 
 
 def on_fake_cuda(model):
@@ -23,7 +29,9 @@ def on_fake_cuda(model):
     for module in model.modules():
         for name, parameter in list(module._parameters.items()):
             if parameter is not None:
-                module._parameters[name] = nn.Parameter(torch.empty(parameter.shape, device="cuda"), parameter.requires_grad)
+                module._parameters[name] = nn.Parameter(
+                    torch.empty(parameter.shape, device="cuda"), parameter.requires_grad
+                )
         for name, buffer in list(module._buffers.items()):
             module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cuda")
     return model
@@ -36,7 +44,10 @@ def second_step(model, teacher, recipe):
     StepTable.of(strategy).load_state_dict({"classes": [1, 4, 0, 5], "steps": [0, 0, 1, 1]})
     FrozenTeacher.of(strategy).hold(on_fake_cuda(teacher), 0)
     strategy._before_training()
-    strategy.mbatch = [torch.empty(8, 1, 8, 8, device="cuda"), torch.zeros(8, dtype=torch.int64, device="cuda")]
+    strategy.mbatch = [
+        torch.empty(8, 1, 8, 8, device="cuda"),
+        torch.zeros(8, dtype=torch.int64, device="cuda"),
+    ]
     return strategy
 
 
@@ -50,7 +61,11 @@ def one_batch(strategy):
     for plugin in strategy.plugins:
         if hasattr(plugin, "loss_terms"):  # the evaluator would read the loss
             plugin.before_backward(strategy)
-    terms = {name: term for plugin in strategy.plugins for name, term in getattr(plugin, "loss_terms", {}).items()}
+    terms = {
+        name: term
+        for plugin in strategy.plugins
+        for name, term in getattr(plugin, "loss_terms", {}).items()
+    }
     strategy.losses.add(strategy.loss.detach(), terms)
     StepTable.of(strategy).forget_batch()
     FrozenTeacher.of(strategy).forget_batch()

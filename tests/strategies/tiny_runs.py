@@ -1,4 +1,6 @@
-"""Runs of a second: six digits in three steps, a tiny ViT, two epochs a step, a random transform. For run folders and kills."""
+"""Runs of a second: six digits in three steps, a tiny ViT, two epochs a step, a random transform.
+For run folders and kills.
+"""
 
 import os
 import sys
@@ -17,8 +19,16 @@ from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
-OPTIONS = {"hfc": {}, "foster": {"losses": "hfc"}, "dytox": {"tune_epochs": 2, "losses": "hfc"}, "icarl": {}}
-TIME_COLUMNS = {"steps": ["seconds", "images_per_second", "peak_memory"], "train": ["images_per_second"]}
+OPTIONS = {
+    "hfc": {},
+    "foster": {"losses": "hfc"},
+    "dytox": {"tune_epochs": 2, "losses": "hfc"},
+    "icarl": {},
+}
+TIME_COLUMNS = {
+    "steps": ["seconds", "images_per_second", "peak_memory"],
+    "train": ["images_per_second"],
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,11 @@ class TinyRecipe:
     lr: float = 3e-3
 
     def as_dict(self):
-        return {"name": f"tiny-{self.method}", "train": asdict(self), "sources": {"train.lr": "chosen here"}}
+        return {
+            "name": f"tiny-{self.method}",
+            "train": asdict(self),
+            "sources": {"train.lr": "chosen here"},
+        }
 
 
 def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
@@ -36,7 +50,11 @@ def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
     benchmark = benchmark_of(train_transform=jitter)
     benchmark.class_names = ("zero", "one", "two", "three", "four, or so", "five")
     RNGManager.set_random_seeds(seed)
-    model = DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT)) if recipe.method == "dytox" else vit()
+    model = (
+        DyToxModel(ViTEncoder("vit_tiny_patch16_224", **SMALL_VIT))
+        if recipe.method == "dytox"
+        else vit()
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr)
     kind = STRATEGIES[recipe.method]
     strategy = kind(
@@ -62,9 +80,13 @@ def rows_of(folder):
     """Every CSV as text lines, the columns of time and memory left out."""
     found = {}
     for name in ("steps", "classes", "confusion", "exemplars", "train"):
-        lines = [line.split(",") for line in (Path(folder) / f"{name}.csv").read_text().splitlines()]
+        lines = [
+            line.split(",") for line in (Path(folder) / f"{name}.csv").read_text().splitlines()
+        ]
         skipped = {lines[0].index(column) for column in TIME_COLUMNS.get(name, ())}
-        found[name] = [[field for place, field in enumerate(line) if place not in skipped] for line in lines]
+        found[name] = [
+            [field for place, field in enumerate(line) if place not in skipped] for line in lines
+        ]
     return found
 
 

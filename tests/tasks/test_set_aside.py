@@ -1,4 +1,6 @@
-"""Starting over: run folders are moved, nothing is deleted, and nothing that is not theirs is touched."""
+"""Starting over: run folders are moved, nothing is deleted, and nothing that is not theirs is
+touched.
+"""
 
 import pytest
 
@@ -27,7 +29,10 @@ def test_run_folders_are_moved_and_everything_else_stays(tmp_path):
         assert target == tmp_path / f"runs.old-{number}"
         for run in kept:
             moved = target / OWN.name / str(run.seed)
-            assert not run.folder.exists() and (moved / "steps.csv").read_text() == f"rows of seed {run.seed}"
+            assert (
+                not run.folder.exists()
+                and (moved / "steps.csv").read_text() == f"rows of seed {run.seed}"
+            )
             assert sorted(path.name for path in moved.iterdir()) == ["recipe.json", "steps.csv"]
         if number == 1:
             run_in(out, 0)
@@ -40,4 +45,6 @@ def test_a_run_that_is_being_trained_is_left_alone_and_so_are_the_others(tmp_pat
     runs = [run_in(out, seed) for seed in (0, 1)]
     with RunFolder(runs[1].folder).owned(), pytest.raises(ValueError, match="is in use"):
         set_aside(runs, out)
-    assert all((run.folder / "steps.csv").exists() for run in runs) and [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert all((run.folder / "steps.csv").exists() for run in runs) and [
+        path.name for path in tmp_path.iterdir()
+    ] == ["runs"]

@@ -1,4 +1,6 @@
-"""Options of a method, checked at construction: the value met, and what is allowed. And its first step."""
+"""Options of a method, checked at construction: the value met, and what is allowed. And its first
+step.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +46,10 @@ def check_first_step(table: StepTable) -> None:
     """A first step with one class: every softmax loss is 0, nothing would be learned."""
     if table.current == 0 and table.num_seen < 2:
         only = min(table.step_of)
-        raise ValueError(f"The first step has one class only ({only}): there is nothing to tell it from. Begin with two or more.")
+        raise ValueError(
+            f"The first step has one class only ({only}): there is nothing to tell it from. "
+            "Begin with two or more."
+        )
 
 
 def checked_fractions(owner: str, name: str, given: Any) -> float | tuple[float, ...]:
@@ -52,5 +57,8 @@ def checked_fractions(owner: str, name: str, given: Any) -> float | tuple[float,
     several = isinstance(given, Sequence) and not isinstance(given, str)
     numbers = tuple(given) if several else (given,)
     if not numbers or not all(is_number(number) and 0 <= number < 1 for number in numbers):
-        raise ValueError(f"{owner}: {name} must be in [0, 1), a number or one for each step from the second on, got {given!r}.")
+        raise ValueError(
+            f"{owner}: {name} must be in [0, 1), a number or one for each step from the "
+            f"second on, got {given!r}."
+        )
     return tuple(float(number) for number in numbers) if several else given

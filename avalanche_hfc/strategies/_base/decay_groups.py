@@ -1,4 +1,6 @@
-"""Parameter groups of an optimizer in which norms and biases have no weight decay: those with the entry `decays` False."""
+"""Parameter groups of an optimizer in which norms and biases have no weight decay: those with the
+entry `decays` False.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +10,9 @@ from torch.optim import Optimizer
 
 
 def decays(parameter: nn.Parameter) -> bool:
-    """Whether a parameter has weight decay where norms and biases have none: those are the ones of at most one dimension."""
+    """Whether a parameter has weight decay where norms and biases have none: those are the ones of
+    at most one dimension.
+    """
     return parameter.ndim > 1
 
 
@@ -17,21 +21,33 @@ def fits(group: Mapping[str, Any], parameter: nn.Parameter) -> bool:
     return group.get("decays", True) == decays(parameter)
 
 
-def place_parameters(optimizer: Optimizer, model: nn.Module, known: Mapping[str, nn.Parameter]) -> None:
-    """Add parameters with a new name to the group that has their weight decay, of the nearest module with such a group.
+def place_parameters(
+    optimizer: Optimizer, model: nn.Module, known: Mapping[str, nn.Parameter]
+) -> None:
+    """Add parameters with a new name to the group that has their weight decay, of the nearest
+    module with such a group.
 
-    Avalanche adds them itself where all parameters near them are in one group; where norms and biases have groups of their own it cannot
-    tell. `known` are the parameters as Avalanche saw them last: what was made anew under an old name is left to it.
+    Avalanche adds them itself where all parameters near them are in one group; where norms and
+    biases have groups of their own it cannot tell. `known` are the parameters as Avalanche saw them
+    last: what was made anew under an old name is left to it.
     """
     groups = optimizer.param_groups
     if all(group.get("decays", True) for group in groups):
         return
-    places = {id(parameter): place for place, group in enumerate(groups) for parameter in group["params"]}
+    places = {
+        id(parameter): place for place, group in enumerate(groups) for parameter in group["params"]
+    }
     named = dict(model.named_parameters())
-    placed = {name: places[id(parameter)] for name, parameter in {**named, **known}.items() if id(parameter) in places}
+    placed = {
+        name: places[id(parameter)]
+        for name, parameter in {**named, **known}.items()
+        if id(parameter) in places
+    }
     for name, parameter in named.items():
         if name not in placed:
-            fitting = {other: place for other, place in placed.items() if fits(groups[place], parameter)}
+            fitting = {
+                other: place for other, place in placed.items() if fits(groups[place], parameter)
+            }
             near = nearest(name, fitting)
             if len(near) == 1:
                 groups[near.pop()]["params"].append(parameter)

@@ -1,4 +1,6 @@
-"""Loss terms of an epoch: means for the log, and a flag for a value that is not finite. Kept on the device, read once per epoch."""
+"""Loss terms of an epoch: means for the log, and a flag for a value that is not finite. Kept on the
+device, read once per epoch.
+"""
 
 import torch
 from torch import Tensor
@@ -7,7 +9,8 @@ from torch import Tensor
 class EpochLosses:
     """`means` holds the last epoch's mean of each term by name. `total` is what was minimised.
 
-    A plugin takes part by an attribute `loss_terms`, a dict of scalar tensors. A term is averaged over the batches that had it.
+    A plugin takes part by an attribute `loss_terms`, a dict of scalar tensors. A term is averaged
+    over the batches that had it.
     """
 
     def __init__(self) -> None:
@@ -17,12 +20,21 @@ class EpochLosses:
     def start(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
-        self._suspect: dict[str, Tensor] = {}  # terms of the first batch that is not finite, else of the last batch
+        self._suspect: dict[
+            str, Tensor
+        ] = {}  # terms of the first batch that is not finite, else of the last batch
         self._failed: Tensor | None = None
 
     def add(self, total: Tensor, terms: dict[str, Tensor]) -> None:
-        values = {name: value.detach().reshape(()).float() for name, value in {"total": total, **terms}.items()}
-        failed = self._failed if self._failed is not None else torch.zeros_like(values["total"], dtype=torch.bool)
+        values = {
+            name: value.detach().reshape(()).float()
+            for name, value in {"total": total, **terms}.items()
+        }
+        failed = (
+            self._failed
+            if self._failed is not None
+            else torch.zeros_like(values["total"], dtype=torch.bool)
+        )
         for name, value in values.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -35,7 +47,10 @@ class EpochLosses:
             return
         if self._failed:
             terms = ", ".join(f"{name} {value.item():g}" for name, value in self._suspect.items())
-            raise FloatingPointError(f"The loss is not finite in step {step}, epoch {epoch} (counted from 0). First such batch: {terms}.")
+            raise FloatingPointError(
+                f"The loss is not finite in step {step}, epoch {epoch} (counted from 0). "
+                f"First such batch: {terms}."
+            )
         names = list(self._sums)
         means = torch.stack([self._sums[name] / self._counts[name] for name in names]).tolist()
         self.means = dict(zip(names, means, strict=True))

@@ -1,4 +1,6 @@
-"""Put the head that a method needs into the caller's model, and into the optimizer's group of the old one."""
+"""Put the head that a method needs into the caller's model, and into the optimizer's group of the
+old one.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,24 +18,43 @@ Head = TypeVar("Head", bound=nn.Module)
 def check_model(owner: str, model: nn.Module, *needed: str) -> None:
     """A ValueError that names what the model lacks."""
     methods = {name: getattr(model, name, None) for name in needed}
-    lacking = [name for name, method in methods.items() if not callable(method) or isinstance(method, nn.Module)]  # a layer is no method
+    lacking = [
+        name
+        for name, method in methods.items()
+        if not callable(method) or isinstance(method, nn.Module)
+    ]  # a layer is no method
     if lacking:
         described = [GIVEN_BY.get(name, name) for name in lacking]
         raise ValueError(
-            f"{owner} needs a model with {', '.join(needed)}; {type(model).__name__} lacks {', '.join(described)}. "
+            f"{owner} needs a model with {', '.join(needed)}; {type(model).__name__} lacks "
+            f"{', '.join(described)}. "
             "The backbones of avalanche_hfc.models have them: TSAViT, ViT, ResNet32, ResNet18."
         )
 
 
-def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], build: Callable[[GrowingLinear], Head]) -> Head:
-    """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that kind is taken as it is."""
+def put_head(
+    owner: str,
+    model: Any,
+    optimizer: Optimizer,
+    kind: type[Head],
+    build: Callable[[GrowingLinear], Head],
+) -> Head:
+    """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that
+    kind is taken as it is.
+    """
     head = getattr(model, "head", None)
     if isinstance(head, kind):
         return head
     if not isinstance(head, GrowingLinear):
-        raise ValueError(f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got a head of {type(head).__name__}.")
+        raise ValueError(
+            f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got "
+            f"a head of {type(head).__name__}."
+        )
     if head.out_features:
-        raise ValueError(f"{owner} puts a {kind.__name__} into the model; its head has learned {int(head.seen.sum())} classes already.")
+        raise ValueError(
+            f"{owner} puts a {kind.__name__} into the model; its head has learned "
+            f"{int(head.seen.sum())} classes already."
+        )
     new = build(head)
     model.head = new.to(head.weight)
     exchange_parameters(optimizer, list(head.parameters()), list(new.parameters()))
@@ -41,25 +62,36 @@ def put_head(owner: str, model: Any, optimizer: Optimizer, kind: type[Head], bui
 
 
 def start_rows(model: nn.Module, start: str | None) -> None:
-    """New rows of the model's linear head are drawn as the method's authors do (`GrowingLinear.start`); None leaves it as it is."""
+    """New rows of the model's linear head are drawn as the method's authors do
+    (`GrowingLinear.start`); None leaves it as it is.
+    """
     if start is not None:
         for module in model.modules():
             if isinstance(module, GrowingLinear):
                 module.start = start
 
 
-def exchange_parameters(optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]) -> None:
-    """New parameters in the group of the old ones, the one with their weight decay if there are several.
+def exchange_parameters(
+    optimizer: Optimizer, old: list[nn.Parameter], new: list[nn.Parameter]
+) -> None:
+    """New parameters in the group of the old ones, the one with their weight decay if there are
+    several.
 
     The last group, where the heads usually stand, if the old ones are in none.
     """
     kept, gone = {id(parameter) for parameter in new}, {id(parameter) for parameter in old}
-    groups = [group for group in optimizer.param_groups if any(id(parameter) in gone for parameter in group["params"])]
+    groups = [
+        group
+        for group in optimizer.param_groups
+        if any(id(parameter) in gone for parameter in group["params"])
+    ]
     groups = groups or optimizer.param_groups[-1:]
     for group in groups:
         group["params"] = [p for p in group["params"] if id(p) not in gone - kept]
     present = {id(parameter) for group in groups for parameter in group["params"]}
     for parameter in new:
         if id(parameter) not in present:
-            group = next((group for group in reversed(groups) if fits(group, parameter)), groups[-1])
+            group = next(
+                (group for group in reversed(groups) if fits(group, parameter)), groups[-1]
+            )
             group["params"] = [*group["params"], parameter]

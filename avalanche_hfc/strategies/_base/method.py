@@ -1,6 +1,8 @@
-"""What the methods of the paper share: an objective of named terms, the memory, the frozen teacher, and the places where L_FC and L_RD go.
+"""What the methods of the paper share: an objective of named terms, the memory, the frozen teacher,
+and the places where L_FC and L_RD go.
 
-`b` samples, `C` columns; a column is a class id. `steps` holds the step that brought each class, -1 where none has yet.
+`b` samples, `C` columns; a column is a class id. `steps` holds the step that brought each class, -1
+where none has yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,13 @@ from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.losses import compensation_weights, cross_entropy, relation_distillation, softmax_gradient, weights_from_gradient
+from avalanche_hfc.losses import (
+    compensation_weights,
+    cross_entropy,
+    relation_distillation,
+    softmax_gradient,
+    weights_from_gradient,
+)
 from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hosts import Host
@@ -26,7 +34,10 @@ from avalanche_hfc.strategies._base.phases import sum_of
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 LOSSES = {"host": "the method's own", "gfc": "with L_FC", "grd": "with L_RD", "hfc": "with both"}
-GRADIENTS = {"host": "the target-logit gradient of the method's own loss", "softmax": "that of the softmax over all classes seen"}
+GRADIENTS = {
+    "host": "the target-logit gradient of the method's own loss",
+    "softmax": "that of the softmax over all classes seen",
+}
 
 
 class TeacherPlugin(SupervisedPlugin):
@@ -40,16 +51,20 @@ class TeacherPlugin(SupervisedPlugin):
 
 
 class Method(IncrementalTemplate):
-    """A method that minimises the sum of `objective()` in its main phase. `criterion` serves in evaluation only.
+    """A method that minimises the sum of `objective()` in its main phase. `criterion` serves in
+    evaluation only.
 
-    `losses` puts the losses of HFC into the method, from the second step on: "gfc" weighs its classification loss as L_FC does, "grd" puts
-    L_RD in the place of its distillation of logits, or adds it where there is none, "hfc" does both; "host" does neither.
-    `gradient` is where GFC's weights come from.
+    `losses` puts the losses of HFC into the method, from the second step on: "gfc" weighs its
+    classification loss as L_FC does, "grd" puts L_RD in the place of its distillation of logits, or
+    adds it where there is none, "hfc" does both; "host" does neither. `gradient` is where GFC's
+    weights come from.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("hfc_losses", "gradient")
     distils = False  # whether the method needs the model of the step before, without L_RD
-    head_start: ClassVar[str | None] = None  # `start` of a GrowingLinear as the method's authors have it; None: the head's own
+    head_start: ClassVar[str | None] = (
+        None  # `start` of a GrowingLinear as the method's authors have it; None: the head's own
+    )
     gradients: ClassVar[Mapping[str, str]] = GRADIENTS
 
     def __init__(
@@ -74,22 +89,38 @@ class Method(IncrementalTemplate):
         if self.distils or self.relates:
             parts.append(TeacherPlugin())
         super().__init__(
-            model=model, optimizer=optimizer, criterion=criterion, plugins=[*(plugins or ()), *parts, *own_plugins], **base_kwargs
+            model=model,
+            optimizer=optimizer,
+            criterion=criterion,
+            plugins=[*(plugins or ()), *parts, *own_plugins],
+            **base_kwargs,
         )
 
-    def check_options(self, losses: str, gradient: str, criterion: Any, plugins: Sequence[BasePlugin]) -> None:
+    def check_options(
+        self, losses: str, gradient: str, criterion: Any, plugins: Sequence[BasePlugin]
+    ) -> None:
         name = type(self).__name__
         lookup(LOSSES, losses, "losses")
         lookup(self.gradients, gradient, "gradient")
         if gradient != "host" and losses not in ("gfc", "grd", "hfc"):
-            raise ValueError(f"{name}: gradient={gradient!r} has no effect with losses='host'. Leave it out, or choose gfc, grd or hfc.")
+            raise ValueError(
+                f"{name}: gradient={gradient!r} has no effect with losses='host'. Leave it "
+                "out, or choose gfc, grd or hfc."
+            )
         try:
             Host.check_criterion(criterion)
         except ValueError as error:
-            raise ValueError(f"{name} trains with its own losses, its criterion serves in evaluation: {error}.") from None
-        hosted = next((type(plugin).__name__ for plugin in plugins if isinstance(plugin, HostedPlugin)), None)
+            raise ValueError(
+                f"{name} trains with its own losses, its criterion serves in evaluation: {error}."
+            ) from None
+        hosted = next(
+            (type(plugin).__name__ for plugin in plugins if isinstance(plugin, HostedPlugin)), None
+        )
         if hosted is not None:
-            raise ValueError(f"{name} takes no {hosted}: it puts the losses in where they belong with losses='gfc', 'grd' or 'hfc'.")
+            raise ValueError(
+                f"{name} takes no {hosted}: it puts the losses in where they belong with "
+                "losses='gfc', 'grd' or 'hfc'."
+            )
 
     @property
     def compensates(self) -> bool:
@@ -110,40 +141,65 @@ class Method(IncrementalTemplate):
         self.loss_terms = {name: term.detach() for name, term in terms.items()}
         return sum_of(terms)
 
-    def objective(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def objective(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         """The terms whose sum is minimised. In the first step the classification loss alone."""
         losses = self.classification(logits, targets, steps)
         if not self.num_old:
             return {"classification": losses.mean()}
-        weights = self.sample_weights(logits, targets, steps) if self.compensates or self.relates else None
+        weights = (
+            self.sample_weights(logits, targets, steps)
+            if self.compensates or self.relates
+            else None
+        )
         if weights is not None and self.compensates:
             losses = weights * losses
         terms = {"classification": self.classification_factor * losses.mean()}
         if weights is not None and self.relates:
-            terms["relation"] = self.distillation_factor * self.relation(logits, targets, steps, weights)
+            terms["relation"] = self.distillation_factor * self.relation(
+                logits, targets, steps, weights
+            )
         else:
-            terms |= {name: self.distillation_factor * term for name, term in self.distillation(logits, targets, steps).items()}
+            terms |= {
+                name: self.distillation_factor * term
+                for name, term in self.distillation(logits, targets, steps).items()
+            }
         return terms | self.further_terms(logits, targets, steps)
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         """ℓ_i of each sample."""
         return cross_entropy(logits, targets, steps)
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
-        """|Γ_i|: the derivative of ℓ_i with respect to the logit of the true class, before any factor."""
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
+        """|Γ_i|: the derivative of ℓ_i with respect to the logit of the true class, before any
+        factor.
+        """
         return softmax_gradient(logits, targets, steps)
 
-    def distillation(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         """The method's own distillation of logits, which L_RD takes the place of."""
         return {}
 
     def relation(
-        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"], weights: Float[Tensor, "b"]
+        self,
+        logits: Float[Tensor, "b C"],
+        targets: Int[Tensor, "b"],
+        steps: Int[Tensor, "C"],
+        weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
         """L_RD in the form that fits the method's outputs."""
         return relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
 
-    def further_terms(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> dict[str, Tensor]:
+    def further_terms(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
         """What neither loss of HFC touches."""
         return {}
 
@@ -164,12 +220,16 @@ class Method(IncrementalTemplate):
         """ρ = K_o / K."""
         return StepTable.of(self).old_fraction
 
-    def sample_weights(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def sample_weights(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         """W_i of L_FC from the gradient asked for."""
         if self.gradient == "softmax":
             weights = compensation_weights(logits, targets, steps)
         else:
-            weights = weights_from_gradient(self.own_gradient(logits, targets, steps), targets, steps)
+            weights = weights_from_gradient(
+                self.own_gradient(logits, targets, steps), targets, steps
+            )
         StepTable.of(self).note_weights(weights, steps[targets])
         return weights
 
@@ -186,7 +246,9 @@ class Method(IncrementalTemplate):
         return FrozenTeacher.of(self).output(self.mb_x, self._teacher_forward)
 
     def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
-        return model(x) if self.mb_prefix is None else model.classify(model.embed(x, self.mb_prefix))  # type: ignore[operator]
+        if self.mb_prefix is None:
+            return model(x)
+        return model.classify(model.embed(x, self.mb_prefix))  # type: ignore[operator]
 
     def teacher_features(self) -> tuple[Features, Float[Tensor, "b K"]]:
         """The teacher's features and logits of the batch, from one forward."""

@@ -1,4 +1,6 @@
-"""The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own optimizer, own loss."""
+"""The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own
+optimizer, own loss.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,13 +18,18 @@ from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
 
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
-COUNTED = ("train_iterations", "train_exp_iterations", "total_iterations")  # of Avalanche's clock: a batch of a phase is an iteration
+COUNTED = (
+    "train_iterations",
+    "train_exp_iterations",
+    "total_iterations",
+)  # of Avalanche's clock: a batch of a phase is an iteration
 
 
 class PhasePlugin(SupervisedPlugin):
     """Avalanche's events, and those of the epochs and batches of a method's later phases.
 
-    Inside, `strategy.phase` is the name of the phase and `strategy.phase_running` the Phase: its optimizer, epoch and batch.
+    Inside, `strategy.phase` is the name of the phase and `strategy.phase_running` the Phase: its
+    optimizer, epoch and batch.
     """
 
     def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
@@ -39,12 +46,15 @@ class PhasePlugin(SupervisedPlugin):
 
 
 class Phase:
-    """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters of `module` that require gradients.
+    """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters
+    of `module` that require gradients.
 
-    `start` is what is done once, before the first epoch; `entered` is a context that holds for all epochs, and is entered again when an
-    interrupted phase goes on. `finish` comes after the last epoch. The optimizer is of the kind of the strategy's, with a fresh state and
-    the groups that the strategy's had at construction: `lr` makes the rate of a group in the phase of that in `first_groups`; `overrides`
-    are options of all groups. `schedule`: the rates stay, or fall to 0 along a cosine. `limit`: gradient entries are kept within ±limit.
+    `start` is what is done once, before the first epoch; `entered` is a context that holds for all
+    epochs, and is entered again when an interrupted phase goes on. `finish` comes after the last
+    epoch. The optimizer is of the kind of the strategy's, with a fresh state and the groups that
+    the strategy's had at construction: `lr` makes the rate of a group in the phase of that in
+    `first_groups`; `overrides` are options of all groups. `schedule`: the rates stay, or fall to 0
+    along a cosine. `limit`: gradient entries are kept within ±limit.
     """
 
     def __init__(
@@ -82,15 +92,23 @@ class Phase:
         self.rates: list[float] = []
         self.batch: tuple[Tensor, Tensor] | None = None
 
-    def run(self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
-        """All epochs; those that are left if `saved` is the state of this phase, taken in `event`."""
+    def run(
+        self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any
+    ) -> None:
+        """All epochs; those that are left if `saved` is the state of this phase, taken in
+        `event`.
+        """
         if saved is None and self.start is not None:
             self.start()
         before = random_state(strategy.device)
         with self.entered():
             if saved is not None:
-                set_random_state(before, strategy.device)  # what is drawn on entering was drawn before the state was saved
-            mirrored = self.first_groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
+                set_random_state(
+                    before, strategy.device
+                )  # what is drawn on entering was drawn before the state was saved
+            mirrored = self.first_groups.mirrored(
+                strategy, self.module(), self.lr, **self.overrides
+            )
             self.optimizer = optimizer_like(strategy.optimizer, mirrored)
             self.rates = [group.get("lr", 1.0) for group in mirrored]
             if saved is not None:
@@ -110,7 +128,9 @@ class Phase:
             self.epoch += 1
         data = self.data()
         drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
-        loader = strategy.loader_of(data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last)
+        loader = strategy.loader_of(
+            data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last
+        )
         while self.epoch < self.num_epochs:
             strategy.seed_draws(loader.dataset, self.name, self.epoch)
             turns(strategy, "before_phase_epoch", **kwargs)
@@ -118,7 +138,9 @@ class Phase:
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
             for batch in loader:
-                self._iteration(strategy, batch[0].to(strategy.device), batch[1].to(strategy.device))
+                self._iteration(
+                    strategy, batch[0].to(strategy.device), batch[1].to(strategy.device)
+                )
             strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
             turns(strategy, "after_phase_epoch", **kwargs)
             self.epoch += 1
@@ -132,7 +154,14 @@ class Phase:
         total = sum_of(terms)
         total.backward()
         if self.limit is not None:
-            clip_grad_value_([parameter for group in self.optimizer.param_groups for parameter in group["params"]], self.limit)
+            clip_grad_value_(
+                [
+                    parameter
+                    for group in self.optimizer.param_groups
+                    for parameter in group["params"]
+                ],
+                self.limit,
+            )
         self.optimizer.step()
         strategy.loss_terms = {name: term.detach() for name, term in terms.items()}
         strategy.losses.add(total.detach(), strategy.loss_terms)
@@ -157,8 +186,16 @@ class Phase:
             self.module().load_state_dict(saved["module"])
 
 
-def run_phases(strategy: Any, phases: Iterable[Phase], event: str | None, saved: dict[str, Any] | None, **kwargs: Any) -> None:
-    """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a phase."""
+def run_phases(
+    strategy: Any,
+    phases: Iterable[Phase],
+    event: str | None,
+    saved: dict[str, Any] | None,
+    **kwargs: Any,
+) -> None:
+    """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a
+    phase.
+    """
     for phase in phases:
         if event in EVENTS:
             assert saved is not None
@@ -186,17 +223,33 @@ def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
     return 1.0 if schedule == "constant" else cosine(1.0, 0.0, epoch, num_epochs)
 
 
-def optimizer_like(optimizer: Optimizer, parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], **overrides: Any) -> Optimizer:
-    """An optimizer of the same kind and options over other parameters, or groups of them, with a fresh state."""
+def optimizer_like(
+    optimizer: Optimizer,
+    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+    **overrides: Any,
+) -> Optimizer:
+    """An optimizer of the same kind and options over other parameters, or groups of them, with a
+    fresh state.
+    """
     accepted = inspect.signature(type(optimizer).__init__).parameters
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
-    options = {**optimizer.defaults, **{name: value for name, value in overrides.items() if name in optimizer.defaults}}
-    return type(optimizer)(parameters, **{name: value for name, value in options.items() if takes_all or name in accepted})
+    takes_all = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
+    )
+    options = {
+        **optimizer.defaults,
+        **{name: value for name, value in overrides.items() if name in optimizer.defaults},
+    }
+    return type(optimizer)(
+        parameters,
+        **{name: value for name, value in options.items() if takes_all or name in accepted},
+    )
 
 
 @contextmanager
 def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -> Iterator[None]:
-    """Inside, only these parts of the model require gradients; the rest is in eval mode if asked for. Put back afterwards."""
+    """Inside, only these parts of the model require gradients; the rest is in eval mode if asked
+    for. Put back afterwards.
+    """
     flags = {parameter: parameter.requires_grad for parameter in model.parameters()}
     modes = {module: module.training for module in model.modules()}
     try:

@@ -1,4 +1,6 @@
-"""What PODNet and AFC share: cosine head with proxies, NCA, imprinting of new proxies, frozen old ones, balanced tuning."""
+"""What PODNet and AFC share: cosine head with proxies, NCA, imprinting of new proxies, frozen old
+ones, balanced tuning.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,16 +31,18 @@ NME_SHARPNESS = 9.0  # features and proxies scaled by 3
 
 
 class ProxyMethod(BalancedTuning, NMEMethod):
-    """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a CosineHead.
+    """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a
+    CosineHead.
 
-    From the second step on: new proxies are `num_proxies` k-means centres of a class's features; old proxies rest while backbone, new
-    proxies and scale train; then balanced tuning trains the proxies alone, at half the head's rate if `tune_lr` is None. The backbone rests
-    in eval mode meanwhile. Every gradient entry is kept within ±5, in both phases.
-    The head's scale η starts at 1 and is trained by the optimizer if that is a torch.optim.SGD. An optimizer like AdamW would move one
-    number by no more than its rate in an update: under any other optimizer η has the authors' rule, SGD with momentum 0.9 at `scale_lr`,
-    times what the schedule leaves of the head's rate.
-    With inference="nme" the head is sharper by 9 and its scale stays 1.
-    `gradient="nca"` is the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
+    From the second step on: new proxies are `num_proxies` k-means centres of a class's features;
+    old proxies rest while backbone, new proxies and scale train; then balanced tuning trains the
+    proxies alone, at half the head's rate if `tune_lr` is None. The backbone rests in eval mode
+    meanwhile. Every gradient entry is kept within ±5, in both phases. The head's scale η starts at
+    1 and is trained by the optimizer if that is a torch.optim.SGD. An optimizer like AdamW would
+    move one number by no more than its rate in an update: under any other optimizer η has the
+    authors' rule, SGD with momentum 0.9 at `scale_lr`, times what the schedule leaves of the head's
+    rate. With inference="nme" the head is sharper by 9 and its scale stays 1. `gradient="nca"` is
+    the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("nca", "tune_epochs", "tune_lr", "scale_lr")
@@ -74,16 +78,25 @@ class ProxyMethod(BalancedTuning, NMEMethod):
             optimizer,
             CosineHead,
             lambda linear: CosineHead(
-                linear.in_features, num_proxies=num_proxies, sharpness=NME_SHARPNESS if nearest else 1.0, learn_scale=not nearest
+                linear.in_features,
+                num_proxies=num_proxies,
+                sharpness=NME_SHARPNESS if nearest else 1.0,
+                learn_scale=not nearest,
             ),
         )
-        self.scale_rule = None if isinstance(optimizer, SGD) or not head.learn_scale else ScaleRule(head.scale)
+        self.scale_rule = (
+            None if isinstance(optimizer, SGD) or not head.learn_scale else ScaleRule(head.scale)
+        )
         super().__init__(model=model, optimizer=optimizer, inference=inference, **kwargs)
 
-    def classification(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def classification(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         return nca(logits, targets, steps, form=self.nca, scale=self.model.head.scale)
 
-    def own_gradient(self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Float[Tensor, "b"]:
+    def own_gradient(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> Float[Tensor, "b"]:
         form: Any = self.nca if self.gradient == "nca" else "softmax"
         return nca_gradient(logits, targets, steps, form=form, scale=self.model.head.scale)
 
@@ -114,7 +127,9 @@ class ProxyMethod(BalancedTuning, NMEMethod):
 
     def optimizer_step(self) -> None:
         if self.scale_rule is not None:
-            self.scale_rule.step(self.scale_lr * self.first_groups.course(self.optimizer, self.scale_rule.scale))
+            self.scale_rule.step(
+                self.scale_lr * self.first_groups.course(self.optimizer, self.scale_rule.scale)
+            )
         super().optimizer_step()
 
     def clear_moments(self) -> None:
@@ -129,7 +144,9 @@ class ProxyMethod(BalancedTuning, NMEMethod):
             self.scale_rule.clear()
 
     def method_state(self) -> dict[str, Any]:
-        return super().method_state() | ({} if self.scale_rule is None else {"scale": self.scale_rule.state_dict()})
+        return super().method_state() | (
+            {} if self.scale_rule is None else {"scale": self.scale_rule.state_dict()}
+        )
 
     def load_method_state(self, state: dict[str, Any]) -> None:
         super().load_method_state(state)
@@ -142,11 +159,19 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         if self.num_old:
             data, head = self.experience.dataset, self.model.head
             workers = kwargs.get("num_workers", 0)
-            features = features_of(self.model, data, batch_size=self.eval_mb_size, device=self.device, num_workers=workers)
+            features = features_of(
+                self.model,
+                data,
+                batch_size=self.eval_mb_size,
+                device=self.device,
+                num_workers=workers,
+            )
             seed = int(torch.randint(2**62, ()))
             generator = torch.Generator().manual_seed(seed)
             labels = torch.as_tensor(list(data.targets))
-            head.imprint(proxy_centres(features, labels, num_proxies=head.num_proxies, generator=generator))
+            head.imprint(
+                proxy_centres(features, labels, num_proxies=head.num_proxies, generator=generator)
+            )
         super().begin_step(**kwargs)
 
     @contextmanager

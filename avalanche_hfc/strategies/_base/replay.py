@@ -22,7 +22,8 @@ INFERENCES = {"head": "the largest logit", "nme": "the nearest mean of exemplars
 class ReplayMethod(Method):
     """A method that trains on the new data and its exemplars in one shuffled pool.
 
-    `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class; `rule` as in `herding_order`.
+    `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class; `rule` as
+    in `herding_order`.
     """
 
     memory: HerdingReplayPlugin
@@ -45,7 +46,9 @@ class ReplayMethod(Method):
 
 
 class BalancedReplay(ReplayMethod):
-    """A replay method whose classification counts 1-ρ and whose distillation counts ρ, ρ = K_o/K."""
+    """A replay method whose classification counts 1-ρ and whose distillation counts ρ, ρ =
+    K_o/K.
+    """
 
     distils = True
 
@@ -59,15 +62,23 @@ class BalancedReplay(ReplayMethod):
 
 
 class NMEMethod(ReplayMethod):
-    """A method with two classifiers: `inference` is "head", the largest logit, or "nme", the nearest mean of exemplars.
+    """A method with two classifiers: `inference` is "head", the largest logit, or "nme", the
+    nearest mean of exemplars.
 
-    `flip` averages the means over the mirrored exemplars. The means are those of the end of the last step: an evaluation inside a step
-    asks the head.
+    `flip` averages the means over the mirrored exemplars. The means are those of the end of the
+    last step: an evaluation inside a step asks the head.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("inference", "flip")
 
-    def __init__(self, *, inference: str = "head", flip: bool = False, own_plugins: Sequence[BasePlugin] = (), **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        inference: str = "head",
+        flip: bool = False,
+        own_plugins: Sequence[BasePlugin] = (),
+        **kwargs: Any,
+    ):
         lookup(INFERENCES, inference, "inference")
         self.inference = inference
         self.flip = flip
@@ -84,7 +95,9 @@ class NMEMethod(ReplayMethod):
 
 
 class NearestMeans(SupervisedPlugin):
-    """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with the model of its end."""
+    """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with
+    the model of its end.
+    """
 
     def __init__(self, *, flip: bool):
         super().__init__()
@@ -104,7 +117,10 @@ class NearestMeans(SupervisedPlugin):
 
     def means(self, strategy: Any) -> dict[int, Float[Tensor, "D"]]:
         if not self._means:
-            self._means = {k: mean.clone() for k, mean in strategy.memory.class_means(strategy, flip=self.flip).items()}
+            self._means = {
+                k: mean.clone()
+                for k, mean in strategy.memory.class_means(strategy, flip=self.flip).items()
+            }
         return self._means
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
@@ -112,10 +128,17 @@ class NearestMeans(SupervisedPlugin):
         class_ids = torch.tensor(list(self._means), device=embedding.device)
         means = torch.stack(list(self._means.values())).to(embedding.device)
         closeness = 2 * F.normalize(embedding.float()) @ means.T - 2
-        return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(1, class_ids, closeness)
+        return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
+            1, class_ids, closeness
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"classes": list(self._means), "means": [mean.clone() for mean in self._means.values()]}
+        return {
+            "classes": list(self._means),
+            "means": [mean.clone() for mean in self._means.values()],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._means = dict(zip(state["classes"], (mean.clone() for mean in state["means"]), strict=True))
+        self._means = dict(
+            zip(state["classes"], (mean.clone() for mean in state["means"]), strict=True)
+        )

@@ -1,4 +1,6 @@
-"""Where a training is: inside which step, in whose callback. What a state must know to be gone on from."""
+"""Where a training is: inside which step, in whose callback. What a state must know to be gone on
+from.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,9 @@ class Resume(Protocol):
 
 
 class Progress:
-    """`turn` is (event, index of the plugin) while plugins are called one by one between epochs or at the end of a step."""
+    """`turn` is (event, index of the plugin) while plugins are called one by one between epochs or
+    at the end of a step.
+    """
 
     def __init__(self) -> None:
         self.in_step = False
@@ -26,10 +30,14 @@ class Progress:
         self.turn: tuple[str, int] | None = None
         self.resume: Resume | None = None
         self.saved_phase: dict[str, Any] | None = None  # of the state gone on from
-        self._had_turn: dict[str, int] = {}  # event -> plugins that had their turn before the state was saved
+        self._had_turn: dict[
+            str, int
+        ] = {}  # event -> plugins that had their turn before the state was saved
 
     def go_on(self, strategy: Any) -> str | None:
-        """Restore what the start of the step has reset. The event in which the state was saved; None in a step from its start."""
+        """Restore what the start of the step has reset. The event in which the state was saved;
+        None in a step from its start.
+        """
         if self.resume is None:
             return None
         resume, self.resume = self.resume, None
@@ -45,7 +53,9 @@ class Progress:
         return saved
 
     def take_turns(self, strategy: Any, event: str, skip: type | tuple = (), **kwargs: Any) -> None:
-        """Call `event` of every plugin; after `go_on`, once, of those that have not had their turn."""
+        """Call `event` of every plugin; after `go_on`, once, of those that have not had their
+        turn.
+        """
         first = self._had_turn.pop(event, 0)
         try:
             for index, plugin in enumerate(strategy.plugins[first:], first):
@@ -64,11 +74,16 @@ class Progress:
             self.evaluating = outer
 
     def saving_turn(self) -> list | None:
-        """[event, plugins that have had their turn] for the state; None between steps. A RuntimeError where no state can be taken."""
+        """[event, plugins that have had their turn] for the state; None between steps. A
+        RuntimeError where no state can be taken.
+        """
         if self.evaluating or (self.in_step and self.turn is None):
-            where = "an evaluation" if self.evaluating else "an epoch, or in a step that an error ended"
+            where = (
+                "an evaluation" if self.evaluating else "an epoch, or in a step that an error ended"
+            )
             raise RuntimeError(
-                f"state_dict: not inside {where}. Call it between steps, or in before_training_epoch, after_training_epoch, "
+                f"state_dict: not inside {where}. Call it between steps, or in "
+                "before_training_epoch, after_training_epoch, "
                 "before_phase_epoch, after_phase_epoch or after_training_exp of a plugin."
             )
         return [self.turn[0], self.turn[1] + 1] if self.in_step and self.turn is not None else None

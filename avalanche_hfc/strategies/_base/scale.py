@@ -7,7 +7,9 @@ from torch.optim import SGD
 
 
 class ScaleRule:
-    """SGD with momentum 0.9 and weight decay 5e-4. It takes the gradient away with it: the optimizer that follows leaves η alone."""
+    """SGD with momentum 0.9 and weight decay 5e-4. It takes the gradient away with it: the
+    optimizer that follows leaves η alone.
+    """
 
     def __init__(self, scale: Parameter):
         self.scale = scale

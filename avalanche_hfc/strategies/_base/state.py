@@ -1,4 +1,6 @@
-"""A strategy's state as tensors and plain data: written by one process, read by another, the training goes on bit for bit."""
+"""A strategy's state as tensors and plain data: written by one process, read by another, the
+training goes on bit for bit.
+"""
 
 import copy
 from dataclasses import dataclass
@@ -18,12 +20,20 @@ from avalanche_hfc.strategies._base.randomness import random_state, set_random_s
 from avalanche_hfc.strategies._base.resume import Progress
 
 FORMAT = 1
-CLOCK = ("train_iterations", "train_exp_counter", "train_exp_epochs", "train_exp_iterations", "train_epoch_iterations", "total_iterations")
+CLOCK = (
+    "train_iterations",
+    "train_exp_counter",
+    "train_exp_epochs",
+    "train_exp_iterations",
+    "train_epoch_iterations",
+    "total_iterations",
+)
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
 KEYS = frozenset(
     (
-        "turn phase settings method stop_training model teacher teacher_step optimizer optimizer_names optimizer_kind registered steps "
+        "turn phase settings method stop_training model teacher teacher_step optimizer "
+        "optimizer_names optimizer_kind registered steps "
         "clock plugins losses metrics random"
     ).split()
 )
@@ -31,7 +41,9 @@ KEYS = frozenset(
 
 @dataclass(frozen=True)
 class SavedStep:
-    """What is left to restore when the interrupted step is trained again: its start resets counters, may reset the optimizer, draws."""
+    """What is left to restore when the interrupted step is trained again: its start resets
+    counters, may reset the optimizer, draws.
+    """
 
     state: dict[str, Any]
 
@@ -39,7 +51,8 @@ class SavedStep:
         expected, given = table.classes_of_step(table.current), set(classes_of(experience))
         if expected != given:
             raise ValueError(
-                f"The state was saved inside step {table.current}, with classes {sorted(expected)}: train that experience next. "
+                f"The state was saved inside step {table.current}, with classes "
+                f"{sorted(expected)}: train that experience next. "
                 f"Got one with classes {sorted(given)}."
             )
 
@@ -62,7 +75,9 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "format": FORMAT,
             "strategy": type(strategy).__name__,
             "turn": turn,
-            "phase": None if strategy.phase_running is None else strategy.phase_running.state_dict(strategy),
+            "phase": None
+            if strategy.phase_running is None
+            else strategy.phase_running.state_dict(strategy),
             "settings": strategy.chosen(),
             "method": strategy.method_state(),
             "stop_training": strategy._stop_training,
@@ -77,7 +92,11 @@ def save_state(strategy: Any) -> dict[str, Any]:
             "clock": {name: getattr(strategy.clock, name) for name in CLOCK},
             "plugins": plugin_states(strategy),
             "losses": strategy.losses.means,
-            "metrics": {name: value for name, value in strategy.evaluator.last_metric_results.items() if isinstance(value, int | float)},
+            "metrics": {
+                name: value
+                for name, value in strategy.evaluator.last_metric_results.items()
+                if isinstance(value, int | float)
+            },
             "random": random_state(strategy.device),
         }
     )
@@ -85,9 +104,14 @@ def save_state(strategy: Any) -> dict[str, Any]:
 
 def check_clock(strategy: Any, turn: list | None) -> None:
     """A plugin appended behind Avalanche's clock sees counters of the epoch or step to come."""
-    clock = next(index for index, plugin in enumerate(strategy.plugins) if isinstance(plugin, Clock))
+    clock = next(
+        index for index, plugin in enumerate(strategy.plugins) if isinstance(plugin, Clock)
+    )
     if turn is not None and turn[1] - 1 > clock:
-        raise RuntimeError("state_dict: not in a plugin behind Avalanche's Clock. Pass the plugin to the strategy, or insert it in front.")
+        raise RuntimeError(
+            "state_dict: not in a plugin behind Avalanche's Clock. Pass the plugin to the "
+            "strategy, or insert it in front."
+        )
 
 
 def load_state(strategy: Any, state: dict[str, Any]) -> None:
@@ -101,7 +125,10 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
         raise ValueError(f"load_state_dict: the state lacks {', '.join(missing)}.")
     kind = type(strategy.optimizer).__name__
     if state["optimizer_kind"] != kind:
-        raise ValueError(f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's optimizer is {kind}.")
+        raise ValueError(
+            f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's "
+            f"optimizer is {kind}."
+        )
     check_settings(strategy, state)
     check_plugins(strategy, state)
     state = copy.deepcopy(state)
@@ -121,13 +148,20 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
 
 
 def optimizer_names(strategy: Any) -> list[list[str | None]]:
-    """The names of the parameters of each group: an optimizer's own state knows them by their place only. None: not the model's."""
+    """The names of the parameters of each group: an optimizer's own state knows them by their place
+    only. None: not the model's.
+    """
     names = {id(parameter): name for name, parameter in strategy.model.named_parameters()}
-    return [[names.get(id(parameter)) for parameter in group["params"]] for group in strategy.optimizer.param_groups]
+    return [
+        [names.get(id(parameter)) for parameter in group["params"]]
+        for group in strategy.optimizer.param_groups
+    ]
 
 
 def order_parameters(strategy: Any, names: list[list[str | None]]) -> None:
-    """The order in which the optimizer of the state met its parameters: one that grew step by step has another than a fresh one."""
+    """The order in which the optimizer of the state met its parameters: one that grew step by step
+    has another than a fresh one.
+    """
     parameters = dict(strategy.model.named_parameters())
     for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
         if None not in own and len(own) == len(group["params"]):
@@ -135,7 +169,9 @@ def order_parameters(strategy: Any, names: list[list[str | None]]) -> None:
 
 
 def load_rest(strategy: Any, state: dict[str, Any]) -> None:
-    """Everything but parameters: clock, plugins, what plugins read from evaluator and losses, random state."""
+    """Everything but parameters: clock, plugins, what plugins read from evaluator and losses,
+    random state.
+    """
     vars(strategy.clock).update(state["clock"])
     load_plugins(strategy, state["plugins"])
     strategy.load_method_state(state["method"])
@@ -153,13 +189,17 @@ def load_teacher(strategy: Any, state: dict[str, Any]) -> None:
 
 
 def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """`load_state_dict` into a model whose head has another number of rows. Ours resizes itself, Avalanche's does not."""
+    """`load_state_dict` into a model whose head has another number of rows. Ours resizes itself,
+    Avalanche's does not.
+    """
     for name, module in model.named_modules():
         if isinstance(module, IncrementalClassifier):
             rows = state[f"{name}.classifier.weight" if name else "classifier.weight"].shape[0]
             old = module.classifier
             if rows != old.out_features:
-                module.classifier = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
+                module.classifier = nn.Linear(
+                    old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype
+                )
                 if module.masking:
                     module.active_units = module.active_units.new_zeros(rows)
     model.load_state_dict(state)
@@ -167,7 +207,10 @@ def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 def plugin_states(strategy: Any) -> list[dict[str, Any]]:
     """One entry for each plugin, in list order; None for one without a state."""
-    return [{"plugin": type(plugin).__name__, "state": plugin_state(plugin)} for plugin in strategy.plugins]
+    return [
+        {"plugin": type(plugin).__name__, "state": plugin_state(plugin)}
+        for plugin in strategy.plugins
+    ]
 
 
 def plugin_state(plugin: Any) -> Any:
@@ -183,7 +226,10 @@ def plugin_state(plugin: Any) -> Any:
         return plugin.state_dict()
     if type(plugin).__module__.startswith("avalanche.") and not isinstance(plugin, WITHOUT_STATE):
         name = type(plugin).__name__
-        raise ValueError(f"state_dict: {name} gives no state. Subclass it with state_dict and load_state_dict, or leave it out.")
+        raise ValueError(
+            f"state_dict: {name} gives no state. Subclass it with state_dict and "
+            "load_state_dict, or leave it out."
+        )
     return None
 
 
@@ -193,21 +239,34 @@ def check_settings(strategy: Any, state: dict[str, Any]) -> None:
     unknown = [name for name in now if name not in before]
     if unknown:
         raise ValueError(
-            f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier version saved it, which trained otherwise. "
+            f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier "
+            "version saved it, which trained otherwise. "
             "Train again, or go on with that version."
         )
-    changed = [f"{name} {before.get(name)!r}, now {value!r}" for name, value in now.items() if before.get(name) != value]
+    changed = [
+        f"{name} {before.get(name)!r}, now {value!r}"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
     if changed:
-        raise ValueError(f"load_state_dict: the state was trained with other options ({'; '.join(changed)}).")
+        raise ValueError(
+            f"load_state_dict: the state was trained with other options ({'; '.join(changed)})."
+        )
 
 
 def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
-    """Raise unless the plugins are those of the state: the ones with a state, and inside a step, where each has its turn, all."""
+    """Raise unless the plugins are those of the state: the ones with a state, and inside a step,
+    where each has its turn, all.
+    """
     entries = zip(("saved", "present"), (state["plugins"], plugin_states(strategy)), strict=True)
-    names = {which: [e["plugin"] for e in plugins if state["turn"] or e["state"] is not None] for which, plugins in entries}
+    names = {
+        which: [e["plugin"] for e in plugins if state["turn"] or e["state"] is not None]
+        for which, plugins in entries
+    }
     if names["saved"] != names["present"]:
         raise ValueError(
-            f"load_state_dict: the state has plugins {names['saved']}, the strategy {names['present']}. Build the strategy as it was."
+            f"load_state_dict: the state has plugins {names['saved']}, the strategy "
+            f"{names['present']}. Build the strategy as it was."
         )
     saved = {entry["plugin"]: entry["state"] for entry in state["plugins"]}
     for plugin in strategy.plugins:
@@ -217,7 +276,9 @@ def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
 
 def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:
     with_state = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
-    for plugin, own in zip(with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True):
+    for plugin, own in zip(
+        with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True
+    ):
         if isinstance(plugin, LRSchedulerPlugin):
             plugin.scheduler.load_state_dict(own["scheduler"])
             vars(plugin.rolling_metric).update(own["metric"])

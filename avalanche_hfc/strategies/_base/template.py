@@ -1,4 +1,6 @@
-"""What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a stop at NaN, a state to resume from."""
+"""What every strategy of ours adds to Avalanche's supervised template: evaluation without traces, a
+stop at NaN, a state to resume from.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -28,14 +30,20 @@ class IncrementalTemplate(SupervisedTemplate):
     """Avalanche's template for class-incremental strategies of ours.
 
     - Columns of classes not trained yet are -1000, in training and evaluation, whatever the head.
-    - `eval` leaves no trace: the model does not grow (outputs are padded up to the largest label met), the random state is put back, and
+    - `eval` leaves no trace: the model does not grow (outputs are padded up to the largest label
+      met), the random state is put back, and
       so are the batch, output and loss of a training that is going on.
-    - A loss that is not finite stops the training at the end of the epoch, with step, epoch and the loss terms.
-    - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the same weights bit for bit.
-    - `reset_optimizer`: the optimizer forgets its moments before each step; its parameter groups with their rates and options stay. A step
+    - A loss that is not finite stops the training at the end of the epoch, with step, epoch and
+      the loss terms.
+    - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the
+      same weights bit for bit.
+    - `reset_optimizer`: the optimizer forgets its moments before each step; its parameter groups
+      with their rates and options stay. A step
       that is resumed keeps them. False: the moments carry on, Avalanche's way.
-    - `drop_last`: the last batch of an epoch is left out where it is incomplete, in later phases as well. Data of less than one batch is
-      kept: nothing would be trained otherwise. `train(…, drop_last=…)` takes precedence, to the letter.
+    - `drop_last`: the last batch of an epoch is left out where it is incomplete, in later phases
+      as well. Data of less than one batch is
+      kept: nothing would be trained otherwise. `train(…, drop_last=…)` takes precedence, to the
+          letter.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -96,11 +104,15 @@ class IncrementalTemplate(SupervisedTemplate):
         super().make_optimizer(**kwargs)
 
     def clear_moments(self) -> None:
-        """Forget the moments of the optimizer; a method with another optimizer of its own extends it."""
+        """Forget the moments of the optimizer; a method with another optimizer of its own extends
+        it.
+        """
         self.optimizer.state.clear()
 
     def begin_step(self, **kwargs: Any) -> None:
-        """What a method does once, when the model has grown and before the first epoch. A resumed step has done it."""
+        """What a method does once, when the model has grown and before the first epoch. A resumed
+        step has done it.
+        """
 
     def phases(self) -> Sequence[Phase]:
         """What follows the main epochs of the step being trained."""
@@ -115,9 +127,13 @@ class IncrementalTemplate(SupervisedTemplate):
         event = self.progress.go_on(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
-            self.progress.take_turns(self, event, skip=EvaluationPlugin, **kwargs)  # what it gathered in the epoch is gone
+            self.progress.take_turns(
+                self, event, skip=EvaluationPlugin, **kwargs
+            )  # what it gathered in the epoch is gone
         over = event == "after_training_exp" or event in EVENTS
-        for _ in range(self.clock.train_exp_epochs, self.clock.train_exp_epochs if over else self.train_epochs):
+        for _ in range(
+            self.clock.train_exp_epochs, self.clock.train_exp_epochs if over else self.train_epochs
+        ):
             self._before_training_epoch(**kwargs)
             if self._stop_training:
                 self._stop_training = False
@@ -130,10 +146,14 @@ class IncrementalTemplate(SupervisedTemplate):
             self.end_step(**kwargs)
 
     def end_step(self, **kwargs: Any) -> None:
-        """What a method does once, when the last phase is over and before `after_training_exp` of the plugins."""
+        """What a method does once, when the last phase is over and before `after_training_exp` of
+        the plugins.
+        """
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
-        self.seed_draws(getattr(self.dataloader, "dataset", None), "train", self.clock.train_exp_epochs)
+        self.seed_draws(
+            getattr(self.dataloader, "dataset", None), "train", self.clock.train_exp_epochs
+        )
         self.progress.take_turns(self, "before_training_epoch", **kwargs)
 
     def _after_training_epoch(self, **kwargs: Any) -> None:
@@ -146,21 +166,28 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def optimizer_step(self) -> None:
         super().optimizer_step()
-        torch.clear_autocast_cache()  # it holds the weights from before the step as long as the user's `autocast` block lasts
+        # it holds the weights from before the step as long as the user's `autocast` block lasts
+        torch.clear_autocast_cache()
 
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
-        if self.is_eval and not StepTable.of(self).num_seen:  # nothing has been learned; not every head can answer yet
+        if (
+            self.is_eval and not StepTable.of(self).num_seen
+        ):  # nothing has been learned; not every head can answer yet
             return torch.full((len(self.mb_x), self._eval_width), UNSEEN_LOGIT, device=self.device)
         logits = self.model_logits()
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
-                f"The benchmark has class {self._fixed_head_classes - 1}, the model gives {logits.shape[1]} columns and cannot grow. "
-                "Give it a wider head, or one that grows: GrowingLinear, or Avalanche's IncrementalClassifier."
+                f"The benchmark has class {self._fixed_head_classes - 1}, the model gives "
+                f"{logits.shape[1]} columns and cannot grow. "
+                "Give it a wider head, or one that grows: GrowingLinear, or Avalanche's "
+                "IncrementalClassifier."
             )
         if self.is_eval:
-            logits = F.pad(logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT)
+            logits = F.pad(
+                logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT
+            )
         return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
 
     def model_logits(self) -> Tensor:
@@ -171,10 +198,16 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def embed_batch(self) -> Tensor:
         """The model's embedding of the batch, in training."""
-        return self.model.embed(self.mb_x) if self.mb_prefix is None else self.model.embed(self.mb_x, self.mb_prefix)
+        return (
+            self.model.embed(self.mb_x)
+            if self.mb_prefix is None
+            else self.model.embed(self.mb_x, self.mb_prefix)
+        )
 
     def _before_forward(self, **kwargs: Any) -> None:
-        """A frozen prefix is computed first, for the student and for a teacher that a plugin asks before it."""
+        """A frozen prefix is computed first, for the student and for a teacher that a plugin asks
+        before it.
+        """
         if getattr(self.model, "shares_prefix", False):
             torch.clear_autocast_cache()
             self.mb_prefix = self.model.prefix(self.mb_x)
@@ -198,16 +231,22 @@ class IncrementalTemplate(SupervisedTemplate):
     # Data
 
     def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
-        """Whether an epoch over that many images leaves out an incomplete last batch; `asked` is what `train` was given."""
+        """Whether an epoch over that many images leaves out an incomplete last batch; `asked` is
+        what `train` was given.
+        """
         return self.drop_last and num_images >= self.train_mb_size if asked is None else asked
 
-    def make_train_dataloader(self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any) -> None:
+    def make_train_dataloader(
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+    ) -> None:
         drop_last = self.drops_last(len(self.adapted_dataset), drop_last)
         flat = self._flat(kwargs)
         if flat is None:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
         else:
-            self.dataloader = self.loader_of(flat, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last)
+            self.dataloader = self.loader_of(
+                flat, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last
+            )
 
     def make_eval_dataloader(self, **kwargs: Any) -> None:
         flat = self._flat(kwargs)
@@ -217,25 +256,39 @@ class IncrementalTemplate(SupervisedTemplate):
             self.dataloader = self.loader_of(flat, self.eval_mb_size, kwargs)
 
     def _flat(self, asked: dict[str, Any]) -> Any:
-        """The step's data for loading by position, past Avalanche's layers; None where their structure is not understood."""
+        """The step's data for loading by position, past Avalanche's layers; None where their
+        structure is not understood.
+        """
         several_tasks = len(getattr(self.experience, "task_labels", ())) > 1
         return None if several_tasks or "ffcv_args" in asked else flatten(self.adapted_dataset)
 
-    def loader_of(self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any) -> DataLoader:
+    def loader_of(
+        self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any
+    ) -> DataLoader:
         """A loader of whole batches by position, with what the user asked `train` or `eval` for."""
         flat = data if isinstance(data, PositionDataset) else flatten(data)
-        options |= {name: asked[name] for name in ("num_workers", "pin_memory", "persistent_workers") if name in asked}
+        options |= {
+            name: asked[name]
+            for name in ("num_workers", "pin_memory", "persistent_workers")
+            if name in asked
+        }
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        loader: DataLoader = DataLoader(data if flat is None else flat, collate_fn=data.collate_fn if flat is None else collate, **options)
+        loader: DataLoader = DataLoader(
+            data if flat is None else flat,
+            collate_fn=data.collate_fn if flat is None else collate,
+            **options,
+        )
         self.seed_draws(loader.dataset, "pass", 0)
         return loader
 
     def seed_draws(self, data: Any, phase: str, epoch: int) -> None:
-        """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase, epoch, position) alone.
+        """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase,
+        epoch, position) alone.
 
-        In passes that are no epoch the phase is "pass". Data sets that are not read by position draw as ever.
+        In passes that are no epoch the phase is "pass". Data sets that are not read by position
+        draw as ever.
         """
         if self.draw_seed is not None and isinstance(data, PositionDataset):
             data.seed_draws(self.draw_seed, self.clock.train_exp_counter, phase, epoch)
@@ -253,7 +306,9 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
         on_host = self.device.type == "cpu"
-        fork = torch.random.fork_rng([] if on_host else [self.device], device_type="cuda" if on_host else self.device.type)
+        fork = torch.random.fork_rng(
+            [] if on_host else [self.device], device_type="cuda" if on_host else self.device.type
+        )
         with self.progress.evaluation(), fork:
             return super().eval(exp_list, **kwargs)
 
@@ -282,7 +337,11 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def chosen(self) -> dict[str, Any]:
         """The options of the method as chosen: a state trained with others is refused."""
-        return {name: getattr(self, name) for kind in reversed(type(self).__mro__) for name in vars(kind).get("settings", ())}
+        return {
+            name: getattr(self, name)
+            for kind in reversed(type(self).__mro__)
+            for name in vars(kind).get("settings", ())
+        }
 
     def method_state(self) -> dict[str, Any]:
         """What a method keeps beside model, teacher and plugins, as tensors and plain data."""
@@ -292,15 +351,19 @@ class IncrementalTemplate(SupervisedTemplate):
         """Take over what `method_state` gave."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the rest of the training depends on, as tensors and plain data: read it back with `weights_only=True`.
+        """Everything the rest of the training depends on, as tensors and plain data: read it back
+        with `weights_only=True`.
 
-        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch`, `before_phase_epoch`,
-        `after_phase_epoch` or `after_training_exp`. The user's own plugins take part if they have `state_dict`
-        and `load_state_dict`. Not in it: what loggers wrote and metrics gathered, and the random state inside loader processes that outlive
-        an epoch (`persistent_workers`).
+        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch`,
+        `before_phase_epoch`, `after_phase_epoch` or `after_training_exp`. The user's own plugins
+        take part if they have `state_dict` and `load_state_dict`. Not in it: what loggers wrote and
+        metrics gathered, and the random state inside loader processes that outlive an epoch
+        (`persistent_workers`).
         """
         return save_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a state in a strategy built like the one that gave it. If it was saved inside a step, train that experience next."""
+        """Take over a state in a strategy built like the one that gave it. If it was saved inside a
+        step, train that experience next.
+        """
         load_state(self, state)

@@ -18,9 +18,10 @@ from avalanche_hfc.strategies._base.phases import Phase
 class BalancedTuning:
     """A part of a ReplayMethod: what follows the main epochs from the second step on.
 
-    Exemplars of the new classes are chosen; then `tune_epochs` epochs over all exemplars minimise the classification loss alone at the
-    constant rate `tune_lr`; None: `tune_fraction` of the rate that what is tuned had in the optimizer at construction. Gradient entries
-    stay within ±`tune_limit`, if there is one.
+    Exemplars of the new classes are chosen; then `tune_epochs` epochs over all exemplars minimise
+    the classification loss alone at the constant rate `tune_lr`; None: `tune_fraction` of the rate
+    that what is tuned had in the optimizer at construction. Gradient entries stay within
+    ±`tune_limit`, if there is one.
     """
 
     tune_fraction: ClassVar[float]
@@ -36,7 +37,10 @@ class BalancedTuning:
         head = getattr(model, "head", None)
         self.first_groups = FirstGroups(optimizer)
         self.tune_epochs = checked_count(owner, "tune_epochs", tune_epochs)
-        of_head = self.first_groups.rate(optimizer, head.parameters() if isinstance(head, Module) else ()) * self.tune_fraction
+        of_head = (
+            self.first_groups.rate(optimizer, head.parameters() if isinstance(head, Module) else ())
+            * self.tune_fraction
+        )
         self.tune_lr = checked_lr(owner, "tune_lr", tune_lr, of_head)
         self._own_tune_lr = tune_lr is not None
 
@@ -68,4 +72,8 @@ class BalancedTuning:
 
     def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
         logits = self.model(x)
-        return {"classification": self.classification(logits, targets, StepTable.of(self).on(logits)).mean()}
+        return {
+            "classification": self.classification(
+                logits, targets, StepTable.of(self).on(logits)
+            ).mean()
+        }
