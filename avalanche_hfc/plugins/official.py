@@ -33,7 +33,7 @@ class OfficialLossPlugin(SupervisedPlugin):
             self._host.check_criterion(self.eval_criterion)
         except ValueError as error:
             raise ValueError(
-                f"Recipe 'official' cannot act in {type(strategy).__name__}: {error}."
+                f"Form 'official' cannot act in {type(strategy).__name__}: {error}."
             ) from None
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -63,11 +63,11 @@ BIC_ROW = {
 METHODS: dict[str, dict[str, Option]] = {
     "hfc": {
         **TRAINING,
-        "recipe": word("default", "default", "paper", "official"),
+        "form": word("default", "default", "paper", "official"),
         "compensation_weight": WEIGHT,
         "relation_weight": WEIGHT,
         "optimizer_quirks": flag(False),
-        "drop_last": flag(None),  # None: true with recipe=official
+        "drop_last": flag(None),  # None: true with form=official
     },
     "finetune": HOST,
     "herding-replay": REPLAY,

@@ -22,6 +22,21 @@ CHOICES = {
     "train.schedule": ("constant", "cosine", "drops"),
 }
 
+# By method, its options under the name of an earlier version -> today's
+RENAMED = {"hfc": {"recipe": "form"}}
+
+
+def with_current_names(held: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
+    current = dict(held)
+    method = current.get("method", {})
+    options = RENAMED.get(method.get("name"), {})
+    leaves = {f"method.{before}": f"method.{now}" for before, now in options.items()}
+    for part, names in (("method", options), ("sources", leaves), ("overrides", leaves)):
+        if part in current:
+            current[part] = {names.get(name, name): v for name, v in current[part].items()}
+    return current
+
 
 def positive(place: str, **numbers: Any) -> None:
     for name, value in numbers.items():
@@ -308,6 +323,7 @@ class Recipe:
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
         """What `as_dict` gave, also after JSON."""
+        held = with_current_names(held)
         expected = {"name", "scale", *PARTS, "sources", "overrides"}
         if set(held) - {"own"} != expected:
             wrong = "; ".join(

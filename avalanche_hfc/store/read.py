@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from avalanche_hfc.recipes.schema import with_current_names
 from avalanche_hfc.store.run_folder import settings
 
 NEEDED = {
@@ -178,7 +179,7 @@ def _read(path: Path) -> Run | None:
     note = path / "recipe.json"
     try:
         held = json.loads(note.read_text())
-        recipe, versions = dict(held["recipe"]), dict(held.get("versions", {}))
+        recipe, versions = with_current_names(held["recipe"]), dict(held.get("versions", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is no run folder: {note.name} does not hold a recipe "

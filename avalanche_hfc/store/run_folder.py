@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from avalanche_hfc._version import __version__
+from avalanche_hfc.recipes.schema import with_current_names
 from avalanche_hfc.store.lock import RunLock
 from avalanche_hfc.store.rows import RowFile, replace_file
 
@@ -102,7 +103,7 @@ class RunFolder:
             raise ValueError(
                 f"{path} is not the recipe of a run. Move it away, or choose another folder."
             )
-        return content
+        return {**content, "recipe": with_current_names(content["recipe"])}
 
     @property
     def finished(self) -> bool:

@@ -30,7 +30,7 @@ COMMON = set(
     "evaluator eval_every".split()
 )
 ELSEWHERE = COMMON | set(
-    "mem_size per_class memory own_plugins host_options buffer_transform".split()
+    "mem_size per_class memory own_plugins host_options buffer_transform recipe".split()
 )
 
 
@@ -83,8 +83,8 @@ def test_a_method_has_the_options_of_its_class_with_their_defaults(name):
         (METHODS["icarl"]["form"].choices, icarl.FORMS),
         (METHODS["ssil"]["relation"].choices, ssil.RELATIONS),
         (METHODS["dytox"]["relation"].choices, dytox.RELATIONS),
-        (METHODS["hfc"]["recipe"].choices, hfc.RECIPES),
-        (tuple(HFC_FORMS), hfc.RECIPES),
+        (METHODS["hfc"]["form"].choices, hfc.FORMS),
+        (tuple(HFC_FORMS), hfc.FORMS),
         (CHOICES["data.transforms"], TRANSFORMS),
     ],
     ids=lambda value: "",
@@ -94,18 +94,18 @@ def test_the_words_of_an_option_are_those_of_its_registry(words, allowed):
 
 
 def test_what_is_said_of_the_forms_of_hfc_is_what_they_are():
-    assert hfc.RECIPES["default"] == ("balanced", "balanced", True, "present")
+    assert hfc.FORMS["default"] == ("balanced", "balanced", True, "present")
     assert HFC_FORMS["default"]["classification"] == "(1 - z) L_FC"
     assert (
         HFC_FORMS["default"]["relation"]
         == "z L_RD, targets that sum to 1, mean over the classes present"
     )
-    assert hfc.RECIPES["paper"] == (1, 1, False, "seen")
+    assert hfc.FORMS["paper"] == (1, 1, False, "seen")
     assert (
         HFC_FORMS["paper"]["classification"] == "1 L_FC"
         and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
     )
-    assert hfc.RECIPES["official"] is None
+    assert hfc.FORMS["official"] is None
 
 
 def defaults(kind):
