@@ -10,6 +10,7 @@ from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.protocol import RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.store.checkpoint import save_checkpoint
@@ -30,14 +31,14 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, strategy: Any, note: Mapping[str, Any]) -> None:
+    def save_if_due(self, strategy: RunnableStrategy, note: Mapping[str, Any]) -> None:
         wait = self._took / COST if self.interval is None else self.interval
-        if hasattr(strategy, "state_dict") and time.perf_counter() - self._ended >= wait:
+        if time.perf_counter() - self._ended >= wait:
             self.save(strategy, note)
 
-    def save(self, strategy: Any, note: Mapping[str, Any]) -> None:
+    def save(self, strategy: RunnableStrategy, note: Mapping[str, Any]) -> None:
         """Nothing for a strategy without a state, such as Avalanche's own."""
-        if not hasattr(strategy, "state_dict"):
+        if not strategy.resumable:
             return
         start = time.perf_counter()
         save_checkpoint(self.folder, strategy.state_dict(), {**note, "rows": self.rows.counts})
@@ -52,6 +53,7 @@ class Recorder(SupervisedPlugin):
     needs: epochs are recorded whole.
     """
 
+    strategy: RunnableStrategy
     rows: RunRows
     saver: Saver
 
@@ -67,8 +69,8 @@ class Recorder(SupervisedPlugin):
         self._start = time.perf_counter()
         self._begin_epoch(0)
 
-    def begin(self, strategy: Any, rows: RunRows, saver: Saver) -> None:
-        self.rows, self.saver = rows, saver
+    def begin(self, strategy: RunnableStrategy, rows: RunRows, saver: Saver) -> None:
+        self.strategy, self.rows, self.saver = strategy, rows, saver
         strategy.draw_seed = self.seed
 
     def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
@@ -134,7 +136,7 @@ class Recorder(SupervisedPlugin):
             "phase": phase,
             "epoch": epoch,
             "lr": lr,
-            **{f"{LOSS}{name}": value for name, value in self._losses(strategy).items()},
+            **{f"{LOSS}{name}": value for name, value in self._losses().items()},
             **self.weight_spread.numbers(),
             "accuracy": None,
             "images_per_second": round(
@@ -153,12 +155,13 @@ class Recorder(SupervisedPlugin):
             "images": self.images,
         }
         done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
-        self.saver.save_if_due(strategy, {**note, "done": done})
+        self.saver.save_if_due(self.strategy, {**note, "done": done})
 
-    def _losses(self, strategy: Any) -> dict[str, float]:
-        """The terms of a strategy of ours; of another what it minimised."""
-        if hasattr(strategy, "losses"):
-            return strategy.losses.means
+    def _losses(self) -> Mapping[str, float]:
+        """The terms that the strategy has recorded; else what it minimised."""
+        terms = self.strategy.epoch_losses()
+        if terms is not None:
+            return terms
         if self._loss is None:
             return {}
         mean = self._loss.item() / self._num_batches

@@ -273,6 +273,14 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
 
 
+def exemplars_of(plugins: Iterable[object]) -> dict[int, Tensor]:
+    """Ranked positions of the exemplars of each class in the herding memory among these plugins;
+    empty where there is none.
+    """
+    memory = next((plugin for plugin in plugins if isinstance(plugin, HerdingReplayPlugin)), None)
+    return {} if memory is None else memory.positions_of_class()
+
+
 def checked_budget(
     mem_size: SupportsIndex | None, per_class: SupportsIndex | None
 ) -> dict[str, int]:

@@ -146,7 +146,13 @@ WITHOUT_MEMORY = (
     "avalanche-cumulative",
     "avalanche-joint",
 )
+UPPER_BOUNDS = ("joint", "avalanche-joint")  # `upper_bound` of the classes
+ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the classes
 TOTAL_ONLY = tuple(name for name in METHODS if name.startswith("avalanche-"))  # no `per_class`
+# Options that count the epochs of a phase after the main one, and what an epoch of it goes over:
+# the exemplars, or all that the main epochs do. None is as many as those.
+LATER_EPOCHS = {"tune_epochs": "exemplars", "compress_epochs": "all"}
+CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that were held out
 
 ENCODER = {
     "backbone": word("vit_base_patch16_224.mae"),

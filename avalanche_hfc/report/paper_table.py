@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.numbers import summarise
 from avalanche_hfc.report.tables import KEYS, compare
 from avalanche_hfc.store.read import Run, read_runs
@@ -34,7 +35,6 @@ WITH_MEAN = ("cifar100", "imagenet100", "imagenet1000", "plug-and-play", "per-cl
 LED_BY_MEAN = ("cifar100", "imagenet100", "imagenet1000", "per-class-20")
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
-JOINT = ("joint", "avalanche-joint")
 Row = dict[str, Any]
 
 
@@ -74,7 +74,7 @@ def measured(table: str, cells: Iterable[TableCell], runs: Iterable[TableRun]) -
         by_recipe.setdefault(run.recipe.name, []).extend(read_runs([run.folder])[0])
     for cell, name in cells:
         for own in by_recipe.get(name, []):
-            for column, value in values_of(own, table, joint=cell.row in JOINT).items():
+            for column, value in values_of(own, table, joint=cell.row in UPPER_BOUNDS).items():
                 yield {
                     "table": table,
                     **cell._asdict(),
@@ -124,7 +124,7 @@ def improvements(table: str, ours: Sequence[Row]) -> Iterator[Row]:
     column = "mean" if table in LED_BY_MEAN else "average" if table.startswith("steps-") else None
     held = {_place(row, row["row"], row["losses"]): row for row in ours if row["column"] == column}
     for row in held.values():
-        if row["losses"] == "host" and row["row"] not in ("hfc", *JOINT):
+        if row["losses"] == "host" and row["row"] not in ("hfc", *UPPER_BOUNDS):
             leader = held.get(
                 _place(
                     row,

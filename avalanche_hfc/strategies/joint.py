@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from avalanche.models.utils import avalanche_model_adaptation
+from torch import Tensor
 
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
@@ -25,6 +26,8 @@ class JointTraining(Method):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
+    upper_bound = True
+    trains_on_all_seen = True
 
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
         unusable = sorted({"losses", "gradient"} & kwargs.keys())
@@ -41,6 +44,9 @@ class JointTraining(Method):
     @property
     def num_old(self) -> int:
         return 0  # every class counts as new
+
+    def exemplars(self) -> dict[int, Tensor]:
+        return {}  # every image is kept, none is chosen
 
     def begin_step(self, **kwargs: Any) -> None:
         if self._initial is not None and StepTable.of(self).current > 0:

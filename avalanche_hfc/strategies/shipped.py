@@ -56,6 +56,8 @@ class ComparisonRow(SupervisedTemplate):
     cannot_run: ClassVar[str | None] = (
         None  # why the row fails on current torch or with a growing head; None: it runs
     )
+    upper_bound: ClassVar[bool] = False  # as in `IncrementalTemplate`
+    trains_on_all_seen: ClassVar[bool] = False
     trains_on_stream: ClassVar[bool] = (
         False  # True: `train(stream)` once; False: `train(experience)` for each step
     )
@@ -124,6 +126,8 @@ class ShippedNaive(ComparisonRow, Naive):
 class ShippedCumulative(ComparisonRow, Cumulative):
     """Each step trains on the data of all steps so far."""
 
+    trains_on_all_seen = True
+
 
 class ShippedJointTraining(ComparisonRow, JointTraining):
     """The upper bound. Call `train(stream)` once, with the whole stream or a part of it; a second
@@ -131,6 +135,7 @@ class ShippedJointTraining(ComparisonRow, JointTraining):
     """
 
     trains_on_stream = True
+    upper_bound = True
 
 
 class _LwFRow(ComparisonRow):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
+from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import command
 from avalanche_hfc.store.checkpoint import Damaged, read_note, read_state
@@ -39,10 +40,10 @@ class FinishedRun:
         with self.folder.csv("classes").open(newline="") as file:
             self.class_names = {int(row["class"]): row["name"] for row in csv.DictReader(file)}
 
-    def strategy(self, device: str | torch.device = "cpu") -> Any:
+    def strategy(self, device: str | torch.device = "cpu") -> RunnableStrategy:
         """As it was at the end of the run."""
         recipe = without_weights(self.recipe)
-        strategy = build_strategy(recipe, build_model(recipe), device=device)
+        strategy = runnable(build_strategy(recipe, build_model(recipe), device=device))
         last = self.folder.checkpoints / "last"
         try:
             state = read_state(last / "state.pt", read_note(last))

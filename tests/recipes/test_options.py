@@ -17,9 +17,24 @@ from avalanche_hfc.models import (
 )
 from avalanche_hfc.recipes import METHODS, MODELS
 from avalanche_hfc.recipes.describe import HFC_FORMS
-from avalanche_hfc.recipes.options import CANNOT_RUN, TOTAL_ONLY, WITHOUT_MEMORY
+from avalanche_hfc.recipes.options import (
+    CANNOT_RUN,
+    LATER_EPOCHS,
+    ON_ALL_SEEN,
+    TOTAL_ONLY,
+    UPPER_BOUNDS,
+    WITHOUT_MEMORY,
+)
 from avalanche_hfc.recipes.schema import CHOICES
-from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, ssil
+from avalanche_hfc.strategies import (
+    STRATEGIES,
+    IncrementalTemplate,
+    dytox,
+    hfc,
+    icarl,
+    podnet_cscct,
+    ssil,
+)
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
@@ -51,6 +66,21 @@ def test_the_methods_are_the_strategies():
     assert list(METHODS) == list(STRATEGIES)
     assert set(CANNOT_RUN) == {
         name for name, kind in STRATEGIES.items() if kind.cannot_run is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "property"), [(UPPER_BOUNDS, "upper_bound"), (ON_ALL_SEEN, "trains_on_all_seen")]
+)
+def test_what_is_told_of_methods_by_name_is_a_property_of_their_classes(names, property):
+    assert set(names) == {name for name, kind in STRATEGIES.items() if getattr(kind, property)}
+
+
+def test_a_method_has_later_phases_if_and_only_if_an_option_counts_their_epochs():
+    counted = {name for name, options in METHODS.items() if LATER_EPOCHS.keys() & options.keys()}
+    template = IncrementalTemplate.phases
+    assert counted == {
+        name for name, kind in STRATEGIES.items() if getattr(kind, "phases", template) != template
     }
 
 

@@ -88,10 +88,16 @@ class NMEMethod(ReplayMethod):
     def class_means(self) -> dict[int, Float[Tensor, "D"]] | None:
         return self.nearest.means(self)
 
+    def nearest_scores(self, x: Tensor) -> Float[Tensor, "b C"] | None:
+        if not self.nearest.known:
+            return None
+        return self.nearest.scores(feature_function(self.model)(x).flatten(1))
+
     def model_logits(self) -> Tensor:
-        if self.is_eval and self.inference == "nme" and self.nearest.known:
-            return self.nearest.scores(feature_function(self.model)(self.mb_x).flatten(1))
-        return super().model_logits()
+        scores = (
+            self.nearest_scores(self.mb_x) if self.is_eval and self.inference == "nme" else None
+        )
+        return super().model_logits() if scores is None else scores
 
 
 class NearestMeans(SupervisedPlugin):

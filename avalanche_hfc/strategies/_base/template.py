@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.plugins.herding import exemplars_of
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 from avalanche_hfc.strategies._base.checks import check_first_step, check_flags
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
@@ -50,8 +51,13 @@ class IncrementalTemplate(SupervisedTemplate):
     takes_herding_replay = True
     # attributes that hold options; those of the classes it is made of count as well
     settings: ClassVar[tuple[str, ...]] = ("reset_optimizer", "drop_last")
-    cannot_run: ClassVar[str | None] = None
+    cannot_run: ClassVar[str | None] = None  # why it fails; None: it runs
+    upper_bound: ClassVar[bool] = False  # whether one training on all classes is what it stands for
+    trains_on_all_seen: ClassVar[bool] = False  # whether a step has the images of all steps so far
+    # what a run asks, see `avalanche_hfc.engine.protocol`
     trains_on_stream: ClassVar[bool] = False
+    resumable: ClassVar[bool] = True
+    inference = "head"
 
     def __init__(
         self,
@@ -303,6 +309,18 @@ class IncrementalTemplate(SupervisedTemplate):
     def class_means(self) -> dict[int, Tensor] | None:
         """Means of exemplars, where a method classifies by them."""
         return None
+
+    def nearest_scores(self, x: Tensor) -> Tensor | None:
+        """-‖φ(x) - c_k‖² by class, where a method classifies by means and knows them."""
+        return None
+
+    def epoch_losses(self) -> dict[str, float]:
+        """The mean of each loss term over the epoch that has just ended, by name."""
+        return self.losses.means
+
+    def exemplars(self) -> dict[int, Tensor]:
+        """Ranked positions of the exemplars of each class; empty without a memory."""
+        return exemplars_of(self.plugins)
 
     def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
         on_host = self.device.type == "cpu"
