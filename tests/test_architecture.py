@@ -70,6 +70,7 @@ def test_every_file_belongs_to_a_layer():
     assert [path.name for path in FILES if path not in IN_LAYERS] == [
         "__init__.py",
         "_names.py",
+        "_types.py",
         "_version.py",
     ]
 

@@ -4,11 +4,12 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
+from torch.nn import Module
 
+from avalanche_hfc._types import Record, Strategy
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
@@ -31,12 +32,12 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, strategy: RunnableStrategy, note: Mapping[str, Any]) -> None:
+    def save_if_due(self, strategy: RunnableStrategy, note: Record) -> None:
         wait = self._took / COST if self.interval is None else self.interval
         if time.perf_counter() - self._ended >= wait:
             self.save(strategy, note)
 
-    def save(self, strategy: RunnableStrategy, note: Mapping[str, Any]) -> None:
+    def save(self, strategy: RunnableStrategy, note: Record) -> None:
         """Nothing for a strategy without a state, such as Avalanche's own."""
         if not strategy.resumable:
             return
@@ -93,42 +94,47 @@ class Recorder(SupervisedPlugin):
 
     # Main epochs
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._begin_epoch(strategy.clock.train_exp_epochs)
 
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         if self._lr is None:  # after all plugins had their say in it
             self._lr = strategy.optimizer.param_groups[0]["lr"]
 
-    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_backward(self, strategy: Strategy, **kwargs: object) -> None:
         self.weight_spread.add(StepTable.of(strategy).sample_weights)
         loss = strategy.loss.detach().double()
         self._loss = loss if self._loss is None else self._loss + loss
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         self._num_batches += 1
         self._num_images += len(strategy.mb_y)
         self.progress.batch(1 / len(strategy.dataloader) / strategy.train_epochs)
 
-    def after_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
 
     # Epochs of other phases
 
-    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._begin_epoch(strategy.phase_running.epoch)
 
-    def after_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         self._num_images += len(strategy.phase_running.batch[1])
 
-    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         phase = strategy.phase_running
         self._end_epoch(
             strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
         )
 
     def _end_epoch(
-        self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any
+        self,
+        strategy: Strategy,
+        phase: str,
+        epoch: int,
+        lr: float | None,
+        trained: Module,
     ) -> None:
         self.images += self._num_images
         row = {

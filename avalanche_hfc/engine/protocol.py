@@ -1,7 +1,7 @@
 """What a run asks of a strategy, and the one adapter through which Avalanche's own answer."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from avalanche.training.templates import SupervisedTemplate
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from avalanche_hfc._types import Experience, State
 from avalanche_hfc.plugins.herding import exemplars_of
 from avalanche_hfc.strategies import IncrementalTemplate
 
@@ -42,7 +43,7 @@ class RunnableStrategy(Protocol):
         """Whether `train` takes the whole stream, once, in the place of one experience at a
         time."""
 
-    def train(self, experiences: Any, **kwargs: Any) -> object:
+    def train(self, experiences: Experience | Iterable[Experience], **kwargs: object) -> object:
         """Train on an experience, or on the stream; `kwargs` are those of the loaders."""
 
     # Predictions
@@ -80,10 +81,10 @@ class RunnableStrategy(Protocol):
     def resumable(self) -> bool:
         """Whether an interrupted run can be resumed: `state_dict` and `load_state_dict` work."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything the rest of the training depends on, as tensors and plain data."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state that a strategy built in the same way gave."""
 
 
@@ -124,7 +125,7 @@ class AdaptedStrategy:
     def trains_on_stream(self) -> bool:
         return getattr(self.host, "trains_on_stream", False)
 
-    def train(self, experiences: Any, **kwargs: Any) -> object:
+    def train(self, experiences: Experience | Iterable[Experience], **kwargs: object) -> object:
         return self.host.train(experiences, **kwargs)
 
     @property
@@ -151,8 +152,8 @@ class AdaptedStrategy:
     def resumable(self) -> bool:
         return hasattr(self.host, "state_dict")
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return self.host.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.host.load_state_dict(state)

@@ -8,14 +8,17 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
+from avalanche.benchmarks import NCScenario
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc._types import Experience, Json, Record
+from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.engine.observe import Recorder, Saver
@@ -32,7 +35,7 @@ from avalanche_hfc.engine.step_rows import (
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
-AT_START: dict[str, Any] = {
+AT_START: Json = {
     "step": 0,
     "inside": False,
     "done": 0.0,
@@ -40,12 +43,20 @@ AT_START: dict[str, Any] = {
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class HasSettings(Protocol):
+    """What can be run: a `Recipe`, or what a caller's `build` understands."""
+
+    def as_dict(self) -> Json:
+        """Every setting, as plain data: what recipe.json holds."""
+
+
 def run(
-    recipe: Any,
+    recipe: HasSettings,
     seed: int,
     folder: Path | str,
     *,
-    build: Callable[..., Any] = build_recipe,
+    build: Callable[..., Built] = build_recipe,
     device: str = "cpu",
     data_root: Path | str | None = None,
     progress: Progress | None = None,
@@ -92,7 +103,7 @@ class Run:
     def __init__(
         self,
         place: RunFolder,
-        benchmark: Any,
+        benchmark: NCScenario,
         strategy: RunnableStrategy,
         recorder: Recorder,
         num_workers: int,
@@ -126,7 +137,7 @@ class Run:
             self.train(experience)
             self.write(step)
 
-    def restore(self) -> dict[str, Any] | None:
+    def restore(self) -> Json | None:
         """Load the last checkpoint and drop the rows behind it. Its note; None: from the
         beginning.
         """
@@ -151,7 +162,7 @@ class Run:
         log.info("goes on %s", where.format(**checkpoint.note))
         return checkpoint.note
 
-    def check_rows(self, note: Mapping[str, Any]) -> None:
+    def check_rows(self, note: Record) -> None:
         lacking = self.rows.lacking(note["rows"])
         if lacking:
             raise Damaged(
@@ -159,7 +170,7 @@ class Run:
                 f"{', '.join(f'{name}.csv' for name in lacking)}"
             )
 
-    def train(self, experience: Any) -> None:
+    def train(self, experience: Experience) -> None:
         self.strategy.train(
             self.benchmark.train_stream if self.strategy.trains_on_stream else experience,
             **self.options,

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from avalanche_hfc._types import Record
 from avalanche_hfc.engine.protocol import RunnableStrategy
 from avalanche_hfc.metrics import (
     StepCounts,
@@ -19,10 +20,8 @@ from avalanche_hfc.metrics import (
 )
 from avalanche_hfc.store.run_folder import RunRows
 
-Row = dict[str, Any]
 
-
-def judge(strategy: RunnableStrategy, data: Any, steps: Int[Tensor, "C"]) -> StepCounts:
+def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
     """One pass with what the strategy predicts with: its head, and the nearest means where it has
     them.
     """
@@ -31,7 +30,7 @@ def judge(strategy: RunnableStrategy, data: Any, steps: Int[Tensor, "C"]) -> Ste
 
 def summary(
     strategy: RunnableStrategy, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]
-) -> Row:
+) -> Record:
     """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier,
     head or nearest means.
 
@@ -53,7 +52,7 @@ def summary(
 
 def class_rows(
     step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[Record]:
     for k in (steps >= 0).nonzero().flatten().tolist():
         yield {
             "step": step,
@@ -68,7 +67,7 @@ def class_rows(
         }
 
 
-def confusion_rows(step: int, counts: StepCounts) -> Iterator[Row]:
+def confusion_rows(step: int, counts: StepCounts) -> Iterator[Record]:
     for k, predicted in counts.confusion.nonzero().tolist():
         yield {
             "step": step,
@@ -78,7 +77,7 @@ def confusion_rows(step: int, counts: StepCounts) -> Iterator[Row]:
         }
 
 
-def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Row]:
+def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
     """Ranked positions after the step."""
     for k, positions in strategy.exemplars().items():
         for rank, position in enumerate(positions.tolist()):

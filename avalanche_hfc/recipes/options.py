@@ -2,7 +2,7 @@
 Tests compare with the classes.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Value = str | int | float | bool | None | tuple
 
@@ -200,7 +200,7 @@ MODELS: dict[str, dict[str, Option]] = {
 }
 
 
-def check(place: str, option: Option, value: Any) -> None:
+def check(place: str, option: Option, value: object) -> None:
     """Raise unless the value is of a kind, and among the words, that the option allows."""
     plain = float if type(value) is int and float in option.kinds else type(value)
     if plain not in option.kinds:

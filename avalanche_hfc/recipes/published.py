@@ -7,12 +7,12 @@ the nearest one is taken and said so.
 
 from typing import Any
 
-Layers = tuple[tuple[str, dict[str, Any]], ...]
+from avalanche_hfc._types import Options
+
+Layers = tuple[tuple[str, Options], ...]
 
 
-def sgd(
-    lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any
-) -> dict[str, Any]:
+def sgd(lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any) -> Options:
     return dict(
         optimizer="sgd",
         momentum=0.9,
@@ -24,13 +24,13 @@ def sgd(
     )
 
 
-def drops(*epochs: int, of: int, factor: float = 0.1) -> dict[str, Any]:
+def drops(*epochs: int, of: int, factor: float = 0.1) -> Options:
     return dict(
         schedule="drops", drops_at=tuple(epoch / of for epoch in epochs), drop_factor=factor
     )
 
 
-COSINE: dict[str, Any] = dict(schedule="cosine", lowest_lr=0.0)
+COSINE: Options = dict(schedule="cosine", lowest_lr=0.0)
 LATE = dict(
     schedule_delay=1
 )  # the authors' loop sets the rate at the end of an epoch, by that epoch's number
@@ -103,7 +103,7 @@ PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
 }
 
 POD_RELU = dict(last_relu=False, stage_relu=False, zero_residual=True)  # no ReLU after a map
-PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
+PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, Options]] = {
     ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False)),
     ("icarl", "resnet18"): ("published: iCaRL", dict(last_relu=False)),
     **{

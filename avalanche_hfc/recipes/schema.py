@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.options import MODELS, Option, Value, check
 from avalanche_hfc.recipes.user_methods import method_options, total_only, without_memory
 
@@ -26,7 +27,7 @@ CHOICES = {
 RENAMED = {"hfc": {"recipe": "form"}}
 
 
-def with_current_names(held: Mapping[str, Any]) -> dict[str, Any]:
+def with_current_names(held: Record) -> Json:
     """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
     current = dict(held)
     method = current.get("method", {})
@@ -38,7 +39,7 @@ def with_current_names(held: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
-def positive(place: str, **numbers: Any) -> None:
+def positive(place: str, **numbers: float | int | None) -> None:
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{place}.{name} must be a number above 0, got {value!r}.")
@@ -286,7 +287,7 @@ class Recipe:
         overrides: Mapping[str, Value] | None = None,
     ) -> "Recipe":
         """The recipe with these leaves."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in leaves.items():
             part, own = leaf.split(".", 1)
             parts[part][own] = value
@@ -298,9 +299,9 @@ class Recipe:
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Json:
         """Plain data, for JSON."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
             parts[part][name] = list(value) if isinstance(value, tuple) else value
@@ -321,7 +322,7 @@ class Recipe:
         }
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
+    def from_dict(cls, held: Record) -> "Recipe":
         """What `as_dict` gave, also after JSON."""
         held = with_current_names(held)
         expected = {"name", "scale", *PARTS, "sources", "overrides"}
@@ -372,7 +373,7 @@ def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
         )
 
 
-def plain(value: Any) -> Value:
+def plain(value: Value | list) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.hosts import Criterion
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin, Weight
 from avalanche_hfc.plugins.official import OfficialLossPlugin, OptimizerQuirksPlugin, further_groups
 from avalanche_hfc.strategies._base.checks import check_flags
@@ -60,7 +61,7 @@ class HFCStrategy(IncrementalTemplate):
         *,
         model: Module,
         optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        criterion: Criterion = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
         form: str = "default",
         mem_size: int | None = None,
         per_class: int | None = None,

@@ -4,10 +4,10 @@ step. Reading it changes nothing.
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.recipes import Recipe
@@ -24,7 +24,7 @@ class FinishedRun:
         note = self.folder.note()
         if note is None:
             raise FileNotFoundError(f"{path} is no run folder: it has no recipe.json.")
-        self.note: dict[str, Any] = note
+        self.note: Json = note
         self.recipe = Recipe.from_dict(note["recipe"])
         if "finished" not in note:
             way = (

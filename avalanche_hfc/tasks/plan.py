@@ -9,10 +9,12 @@ from typing import IO, Any, cast
 
 import numpy as np
 import torch
+from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import SupervisedPlugin
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
 from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
@@ -168,7 +170,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     )
 
 
-def trial_benchmark(trial: Recipe, source: Source, batches: int) -> Any:
+def trial_benchmark(trial: Recipe, source: Source, batches: int) -> NCScenario:
     """Two steps of `batches` batches each; labels are dealt out anew."""
     train = some(source.train, 2 * batches * trial.train.batch_size)
     test = some(source.test, EVAL_IMAGES)
@@ -223,10 +225,10 @@ class Stopwatch(SupervisedPlugin):
         self.steps: dict[int, list[tuple[float, int]]] = {}
         self._start = 0.0
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._start = self._now(strategy)
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         now = self._now(strategy)
         self.steps.setdefault(strategy.clock.train_exp_counter, []).append(
             (now - self._start, len(strategy.mb_y))
@@ -234,7 +236,7 @@ class Stopwatch(SupervisedPlugin):
         self._start = now
 
     @staticmethod
-    def _now(strategy: Any) -> float:
+    def _now(strategy: Strategy) -> float:
         if strategy.device.type == "cuda":
             torch.cuda.synchronize(strategy.device)
         return time.perf_counter()
@@ -245,7 +247,7 @@ class Stopwatch(SupervisedPlugin):
         return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
-def train_trial(strategy: RunnableStrategy, benchmark: Any) -> None:
+def train_trial(strategy: RunnableStrategy, benchmark: NCScenario) -> None:
     if strategy.trains_on_stream:
         strategy.train(benchmark.train_stream)
         return
@@ -253,7 +255,7 @@ def train_trial(strategy: RunnableStrategy, benchmark: Any) -> None:
         strategy.train(experience)
 
 
-def evaluation_rate(strategy: RunnableStrategy, benchmark: Any) -> float:
+def evaluation_rate(strategy: RunnableStrategy, benchmark: NCScenario) -> float:
     """Images a second of one pass, the second where the first took less than a second."""
     steps = torch.tensor([0, 0, 1, 1])
     data: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream])

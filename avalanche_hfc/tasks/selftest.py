@@ -4,15 +4,16 @@ stop and resume.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from avalanche.training.plugins import SupervisedPlugin
 from torch import nn
 
+from avalanche_hfc._types import Experience, Options, State, Strategy
 from avalanche_hfc.benchmarks import class_order, split_digits
 from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
@@ -41,7 +42,7 @@ ORDERS = {  # sha256 of the class ids joined by commas
     "imagenet1000": "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4",
 }
 Check = tuple[str, Callable[[], None]]
-SMALL_VIT: dict[str, Any] = {
+SMALL_VIT: Options = {
     "backbone": "vit_tiny_patch16_224",
     "image_size": 8,
     "patch_size": 4,
@@ -56,7 +57,7 @@ class Case(NamedTuple):
     """
 
     model: Callable[[], nn.Module]
-    options: dict[str, Any]
+    options: Options
     stop_at: str
 
 
@@ -185,10 +186,10 @@ class StopAfter(SupervisedPlugin):
 
     def __init__(self, event: str):
         super().__init__()
-        self.state: dict[str, Any] | None = None
+        self.state: State | None = None
         setattr(self, event, self.stop)
 
-    def stop(self, strategy: Any, **kwargs: Any) -> None:
+    def stop(self, strategy: Strategy, **kwargs: object) -> None:
         if strategy.clock.train_exp_counter == 1:
             self.state = strategy.state_dict()
             raise StopHere
@@ -221,7 +222,7 @@ def resumes(method: str) -> None:
         )
 
 
-def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
+def small(method: str, plugins: list[SupervisedPlugin], seed: int = 0) -> Strategy:
     torch.manual_seed(seed)
     model = CASES[method].model()
     return STRATEGIES[method](
@@ -237,7 +238,7 @@ def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
     )
 
 
-def train(strategy: Any, stream: Any) -> Any:
+def train(strategy: Strategy, stream: Iterable[Experience]) -> Strategy:
     for experience in stream:
         strategy.train(experience)
     return strategy
