@@ -1,6 +1,4 @@
-"""Counts of one evaluation pass, the numbers that follow from them, and the same as Avalanche
-plugin metrics.
-"""
+"""Counts of one evaluation, the metrics computed from them, and Avalanche plugin metrics."""
 
 from avalanche_hfc.metrics.counts import StepCounts
 from avalanche_hfc.metrics.evaluate import evaluate

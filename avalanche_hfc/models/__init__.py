@@ -1,4 +1,4 @@
-"""Backbones, their parts, heads that grow with the classes, and weight files."""
+"""Backbones, heads that grow with the classes, and weight files."""
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
 from avalanche_hfc.models.bias import BiasLayer, CorrectedHead
