@@ -79,4 +79,4 @@ def test_a_method_is_added_by_following_the_six_steps(checkout):
 def test_every_target_that_the_page_names_is_in_the_makefile():
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = re.findall(r"^\| `make ([\w-]+)`", TEXT, re.MULTILINE)
-    assert len(named) > 5 and [name for name in named if name not in targets] == []
+    assert named and [name for name in named if name not in targets] == []
