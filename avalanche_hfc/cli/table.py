@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from avalanche_hfc._types import Options
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES
 from avalanche_hfc.cli.table_options import run_options
 
@@ -46,9 +47,7 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
         raise none_finished(name, options)
 
 
-def write(
-    name: str, cells: list, done: Any, paper: Any, folder: Path, options: dict[str, Any]
-) -> None:
+def write(name: str, cells: list, done: Any, paper: Any, folder: Path, options: Options) -> None:
     from avalanche_hfc.report.methods import write_methods
     from avalanche_hfc.report.paper_table import table_of, title_of
     from avalanche_hfc.report.tables import markdown, write_tables

@@ -2,7 +2,7 @@
 Tests compare with the classes.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Value = str | int | float | bool | None | tuple
 
@@ -63,11 +63,11 @@ BIC_ROW = {
 METHODS: dict[str, dict[str, Option]] = {
     "hfc": {
         **TRAINING,
-        "recipe": word("default", "default", "paper", "official"),
+        "form": word("default", "default", "paper", "official"),
         "compensation_weight": WEIGHT,
         "relation_weight": WEIGHT,
         "optimizer_quirks": flag(False),
-        "drop_last": flag(None),  # None: true with recipe=official
+        "drop_last": flag(None),  # None: true with form=official
     },
     "finetune": HOST,
     "herding-replay": REPLAY,
@@ -146,7 +146,13 @@ WITHOUT_MEMORY = (
     "avalanche-cumulative",
     "avalanche-joint",
 )
+UPPER_BOUNDS = ("joint", "avalanche-joint")  # `upper_bound` of the classes
+ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the classes
 TOTAL_ONLY = tuple(name for name in METHODS if name.startswith("avalanche-"))  # no `per_class`
+# Options that count the epochs of a phase after the main one, and what an epoch of it goes over:
+# the exemplars, or all that the main epochs do. None is as many as those.
+LATER_EPOCHS = {"tune_epochs": "exemplars", "compress_epochs": "all"}
+CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that were held out
 
 ENCODER = {
     "backbone": word("vit_base_patch16_224.mae"),
@@ -194,7 +200,7 @@ MODELS: dict[str, dict[str, Option]] = {
 }
 
 
-def check(place: str, option: Option, value: Any) -> None:
+def check(place: str, option: Option, value: object) -> None:
     """Raise unless the value is of a kind, and among the words, that the option allows."""
     plain = float if type(value) is int and float in option.kinds else type(value)
     if plain not in option.kinds:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
-from avalanche_hfc.recipes.schema import CHOSEN, Recipe
+from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
@@ -54,6 +54,8 @@ def leaf_of(recipe: Recipe, name: str) -> str:
         raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(found)}.")
     if not found:
         short = {leaf.split(".", 1)[1]: leaf for leaf in leaves}
+        for before, now in RENAMED.get(recipe.method.name, {}).items():
+            short |= dict.fromkeys((before, f"method.{before}"), f"method.{now}")
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.options import MODELS, Option, Value, check
 from avalanche_hfc.recipes.user_methods import method_options, total_only, without_memory
 
@@ -23,8 +24,23 @@ CHOICES = {
     "train.schedule": ("constant", "cosine", "drops"),
 }
 
+# By method, its options under the name of an earlier version -> today's
+RENAMED = {"hfc": {"recipe": "form"}}
 
-def positive(place: str, **numbers: Any) -> None:
+
+def with_current_names(held: Record) -> Json:
+    """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
+    current = dict(held)
+    method = current.get("method", {})
+    options = RENAMED.get(method.get("name"), {})
+    leaves = {f"method.{before}": f"method.{now}" for before, now in options.items()}
+    for part, names in (("method", options), ("sources", leaves), ("overrides", leaves)):
+        if part in current:
+            current[part] = {names.get(name, name): v for name, v in current[part].items()}
+    return current
+
+
+def positive(place: str, **numbers: float | int | None) -> None:
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{place}.{name} must be a number above 0, got {value!r}.")
@@ -272,7 +288,7 @@ class Recipe:
         overrides: Mapping[str, Value] | None = None,
     ) -> "Recipe":
         """The recipe with these leaves."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in leaves.items():
             part, own = leaf.split(".", 1)
             parts[part][own] = value
@@ -284,9 +300,9 @@ class Recipe:
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Json:
         """Plain data, for JSON."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
             parts[part][name] = list(value) if isinstance(value, tuple) else value
@@ -307,8 +323,9 @@ class Recipe:
         }
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
+    def from_dict(cls, held: Record) -> "Recipe":
         """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
+        held = with_current_names(held)
         words = {"name", "scale", *PARTS, "sources", "overrides"}
         if set(held) - {"own"} != words:
             wrong = "; ".join(
@@ -364,7 +381,7 @@ def check_leaves(name: str, leaves: Mapping[str, Value], expected: set[str]) -> 
         )
 
 
-def plain(value: Any) -> Value:
+def plain(value: Value | list) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -5,12 +5,12 @@ replaces what an earlier one says.
 from collections.abc import Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import METHODS, MODELS, WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import METHODS, MODELS, UPPER_BOUNDS, WITHOUT_MEMORY, Value
 from avalanche_hfc.recipes.published import (
-    FOSTER_BETAS,
     PUBLISHED_METHODS,
     PUBLISHED_MODELS,
     PUBLISHED_TRAIN,
+    TRAINED_AS,
 )
 
 Layer = tuple[str, Mapping[str, Value]]
@@ -73,7 +73,7 @@ def layers(spec: Spec) -> Iterator[Layer]:
 
 
 def data(spec: Spec) -> Iterator[Layer]:
-    joint = spec.parts.method in ("joint", "avalanche-joint")
+    joint = spec.parts.method in UPPER_BOUNDS
     protocol = {"data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
     yield "the whole data set", {"data.train_per_class": None, "data.test_per_class": None}
     yield (
@@ -207,7 +207,7 @@ def train(spec: Spec) -> Iterator[Layer]:
         yield whose, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=3)
     else:
         family = "cifar100" if spec.dataset == "cifar100" else "imagenet"
-        key = "dytox" if spec.backbone == "vit-tiny" else spec.parts.method
+        key = TRAINED_AS.get(spec.backbone, spec.parts.method)
         for source, own in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **own)
 
@@ -243,16 +243,9 @@ def method(spec: Spec) -> Iterator[Layer]:
         "default of the strategy",
         {f"method.{name}": option.default for name, option in METHODS[key].items()},
     )
-    cnn = spec.backbone.startswith("resnet")
-    if spec.scale == "paper":
-        for condition in ("any", "cifar100" if spec.dataset == "cifar100" else "imagenet"):
-            for source, own in PUBLISHED_METHODS.get((key, condition), ()):
-                yield source, values("method", **own)
-        if cnn:
-            for source, own in PUBLISHED_METHODS.get((key, "cnn"), ()) + PUBLISHED_METHODS.get(
-                (key, f"cnn-{spec.dataset}"), ()
-            ):
-                yield source, values("method", **own)
+    for condition in conditions(spec):
+        for source, own in PUBLISHED_METHODS.get((key, condition), ()):
+            yield source, values("method", **own)
     if (
         spec.scale == "paper"
         and "drop_last" in METHODS[key]
@@ -266,13 +259,6 @@ def method(spec: Spec) -> Iterator[Layer]:
             else EVERY
         )
         yield whose, values("method", drop_last=True)
-    if key == "foster":
-        yield from foster(spec)
-    if key == "dytox" and spec.scale == "demo":
-        yield (
-            "our choice: digits are not augmented, copies of an image would be the same",
-            values("method", repeats=1),
-        )
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:
         yield SMALL, values("method", tune_epochs=3)
     yield (
@@ -285,18 +271,16 @@ def method(spec: Spec) -> Iterator[Layer]:
     )
 
 
-def foster(spec: Spec) -> Iterator[Layer]:
+def conditions(spec: Spec) -> Iterator[str]:
+    """Those of PUBLISHED_METHODS that a recipe meets."""
     if spec.scale == "demo":
-        source = (
-            "our choice: the published values are for 20 exemplars of a class and more, here are "
-            "two"
-        )
-        yield source, values("method", beta=0.8, compress_beta=0.8)
-    elif spec.dataset == "cifar100":
-        beta, source = FOSTER_BETAS[spec.base_fraction, spec.num_steps]
-        yield source, values("method", beta=beta)
-        if (spec.base_fraction, spec.num_steps) == (0.5, 50):
-            yield "published: FOSTER", values("method", compress_beta=0.98)
+        yield "demo"
+        return
+    if spec.scale == "paper":
+        yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
+        if spec.backbone.startswith("resnet"):
+            yield from ("cnn", f"cnn-{spec.dataset}")
+    yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
 def values(part: str, **own: Value) -> dict[str, Value]:

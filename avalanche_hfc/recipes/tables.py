@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, WITHOUT_MEMORY
+from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, UPPER_BOUNDS, WITHOUT_MEMORY
 
 EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
@@ -143,7 +143,7 @@ def spec_of(cell: PaperCell, scale: str) -> Spec:
     backbone = (
         "resnet-32" if scale != "paper" and cell.backbone == "resnet-18" else cell.backbone
     )  # small images, a third of the time
-    if cell.row in ("joint", "avalanche-joint"):
+    if cell.row in UPPER_BOUNDS:
         return Spec(dataset, 0, 1, None, cell.row, cell.losses, backbone, scale)
     if cell.row in WITHOUT_MEMORY:
         per_class = None

@@ -11,7 +11,7 @@ import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType
+from types import ModuleType, NoneType
 from typing import Any, get_args
 
 from avalanche_hfc._names import lookup
@@ -79,7 +79,7 @@ def load_class(name: str) -> type:
     return kind
 
 
-def load_module(name: str) -> Any:
+def load_module(name: str) -> ModuleType:
     path, _, word = name.partition(":")
     if not all(part.isidentifier() for part in path.split(".")) or not word.isidentifier():
         raise ValueError(
@@ -186,7 +186,7 @@ def own_options(name: str) -> dict[str, Option]:
     }
 
 
-def kinds_of(annotation: Any, default: Value) -> tuple[type, ...]:
+def kinds_of(annotation: object, default: Value) -> tuple[type, ...]:
     """The types that an option may have: as annotated; else that of the default, and of None a
     number or a text.
     """

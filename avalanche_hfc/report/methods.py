@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import TableCell
 from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
 from avalanche_hfc.store.run_folder import RunFolder, as_json
@@ -198,9 +198,9 @@ def write_methods(
     return text, [folder / file for file in contents]
 
 
-def conditions(runs: Iterable[TableRun]) -> list[dict[str, Any]]:
+def conditions(runs: Iterable[TableRun]) -> list[Json]:
     """The versions and machines that the runs were trained with, each once."""
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for run in runs:
         note = RunFolder(run.folder).note() or {}
         under = {"versions": note.get("versions"), "machine": note.get("machine")}

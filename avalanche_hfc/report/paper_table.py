@@ -4,11 +4,12 @@ percent, FH × 1000.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.numbers import summarise
 from avalanche_hfc.report.tables import KEYS, compare
 from avalanche_hfc.store.read import Run, read_runs
@@ -34,8 +35,7 @@ WITH_MEAN = ("cifar100", "imagenet100", "imagenet1000", "plug-and-play", "per-cl
 LED_BY_MEAN = ("cifar100", "imagenet100", "imagenet1000", "per-class-20")
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
-JOINT = ("joint", "avalanche-joint")
-Row = dict[str, Any]
+Row = Json
 
 
 def table_of(
@@ -74,7 +74,7 @@ def measured(table: str, cells: Iterable[TableCell], runs: Iterable[TableRun]) -
         by_recipe.setdefault(run.recipe.name, []).extend(read_runs([run.folder])[0])
     for cell, name in cells:
         for own in by_recipe.get(name, []):
-            for column, value in values_of(own, table, joint=cell.row in JOINT).items():
+            for column, value in values_of(own, table, joint=cell.row in UPPER_BOUNDS).items():
                 yield {
                     "table": table,
                     **cell._asdict(),
@@ -124,7 +124,7 @@ def improvements(table: str, ours: Sequence[Row]) -> Iterator[Row]:
     column = "mean" if table in LED_BY_MEAN else "average" if table.startswith("steps-") else None
     held = {_place(row, row["row"], row["losses"]): row for row in ours if row["column"] == column}
     for row in held.values():
-        if row["losses"] == "host" and row["row"] not in ("hfc", *JOINT):
+        if row["losses"] == "host" and row["row"] not in ("hfc", *UPPER_BOUNDS):
             leader = held.get(
                 _place(
                     row,
@@ -135,7 +135,7 @@ def improvements(table: str, ours: Sequence[Row]) -> Iterator[Row]:
                 yield {**row, "column": "improvement", "value": leader["value"] - row["value"]}
 
 
-def _place(row: Mapping[str, Any], name: str, losses: str) -> tuple:
+def _place(row: Row, name: str, losses: str) -> tuple:
     return (name, losses, row["backbone"], *(row[key] for key in PROTOCOL), row["seed"])
 
 
@@ -155,7 +155,7 @@ def printed_of(
     return own[pd.Series(kept, index=own.index, dtype=bool)]
 
 
-def _key(row: Mapping[str, Any] | pd.Series) -> tuple:
+def _key(row: Row | pd.Series) -> tuple:
     """Row, losses, backbone, data set, then numbers; an absent one is None."""
     return tuple(None if pd.isna(row[key]) else row[key] for key in KEYS[:-1])
 
@@ -186,7 +186,7 @@ def paper_of(path: Path | None = None) -> pd.DataFrame | None:
     return read_paper(path or BESIDE)
 
 
-def title_of(table: str, scale: str, overrides: Mapping[str, Any], *, paper: bool) -> str:
+def title_of(table: str, scale: str, overrides: Mapping[str, object], *, paper: bool) -> str:
     """What the table is, and what a reader must know before comparing."""
     parts = [TITLES[table]]
     if scale != "paper":

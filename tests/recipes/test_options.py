@@ -17,9 +17,24 @@ from avalanche_hfc.models import (
 )
 from avalanche_hfc.recipes import METHODS, MODELS
 from avalanche_hfc.recipes.describe import HFC_FORMS
-from avalanche_hfc.recipes.options import CANNOT_RUN, TOTAL_ONLY, WITHOUT_MEMORY
+from avalanche_hfc.recipes.options import (
+    CANNOT_RUN,
+    LATER_EPOCHS,
+    ON_ALL_SEEN,
+    TOTAL_ONLY,
+    UPPER_BOUNDS,
+    WITHOUT_MEMORY,
+)
 from avalanche_hfc.recipes.schema import CHOICES
-from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, ssil
+from avalanche_hfc.strategies import (
+    STRATEGIES,
+    IncrementalTemplate,
+    dytox,
+    hfc,
+    icarl,
+    podnet_cscct,
+    ssil,
+)
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
@@ -30,7 +45,7 @@ COMMON = set(
     "evaluator eval_every".split()
 )
 ELSEWHERE = COMMON | set(
-    "mem_size per_class memory own_plugins host_options buffer_transform".split()
+    "mem_size per_class memory own_plugins host_options buffer_transform recipe".split()
 )
 
 
@@ -51,6 +66,21 @@ def test_the_methods_are_the_strategies():
     assert list(METHODS) == list(STRATEGIES)
     assert set(CANNOT_RUN) == {
         name for name, kind in STRATEGIES.items() if kind.cannot_run is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "property"), [(UPPER_BOUNDS, "upper_bound"), (ON_ALL_SEEN, "trains_on_all_seen")]
+)
+def test_what_is_told_of_methods_by_name_is_a_property_of_their_classes(names, property):
+    assert set(names) == {name for name, kind in STRATEGIES.items() if getattr(kind, property)}
+
+
+def test_a_method_has_later_phases_if_and_only_if_an_option_counts_their_epochs():
+    counted = {name for name, options in METHODS.items() if LATER_EPOCHS.keys() & options.keys()}
+    template = IncrementalTemplate.phases
+    assert counted == {
+        name for name, kind in STRATEGIES.items() if getattr(kind, "phases", template) != template
     }
 
 
@@ -83,8 +113,8 @@ def test_a_method_has_the_options_of_its_class_with_their_defaults(name):
         (METHODS["icarl"]["form"].choices, icarl.FORMS),
         (METHODS["ssil"]["relation"].choices, ssil.RELATIONS),
         (METHODS["dytox"]["relation"].choices, dytox.RELATIONS),
-        (METHODS["hfc"]["recipe"].choices, hfc.RECIPES),
-        (tuple(HFC_FORMS), hfc.RECIPES),
+        (METHODS["hfc"]["form"].choices, hfc.FORMS),
+        (tuple(HFC_FORMS), hfc.FORMS),
         (CHOICES["data.transforms"], TRANSFORMS),
     ],
     ids=lambda value: "",
@@ -94,18 +124,18 @@ def test_the_words_of_an_option_are_those_of_its_registry(words, allowed):
 
 
 def test_what_is_said_of_the_forms_of_hfc_is_what_they_are():
-    assert hfc.RECIPES["default"] == ("balanced", "balanced", True, "present")
+    assert hfc.FORMS["default"] == ("balanced", "balanced", True, "present")
     assert HFC_FORMS["default"]["classification"] == "(1 - z) L_FC"
     assert (
         HFC_FORMS["default"]["relation"]
         == "z L_RD, targets that sum to 1, mean over the classes present"
     )
-    assert hfc.RECIPES["paper"] == (1, 1, False, "seen")
+    assert hfc.FORMS["paper"] == (1, 1, False, "seen")
     assert (
         HFC_FORMS["paper"]["classification"] == "1 L_FC"
         and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
     )
-    assert hfc.RECIPES["official"] is None
+    assert hfc.FORMS["official"] is None
 
 
 def defaults(kind):
