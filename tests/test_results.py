@@ -1,4 +1,4 @@
-"""What the README claims of committed results is in the committed files."""
+"""What the pages claim of committed results is in the committed files."""
 
 import csv
 import re
@@ -7,14 +7,17 @@ import tomllib
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from mutations import mutations
+from pages import DOCS, PAGES, README, name_of, table, tables
 
 from avalanche_hfc.recipes import DEMO_METHODS
 from avalanche_hfc.report.demo import summarise
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
-README = (ROOT / "README.md").read_text()
+SPEED = DOCS / "speed.md"
+RESULTS_PAGE = DOCS / "results.md"
 BENCH = list(csv.DictReader((RESULTS / "bench.csv").open(newline="")))
 STEP = "training step of "  # how the rows of the second speed table begin
 WITH_LOSSES = ", with both losses"
@@ -24,24 +27,6 @@ DEMO = {  # the first table's names
     "Avalanche's Replay": "avalanche-replay",
     "Avalanche's Naive": "avalanche-naive",
 }
-
-
-def tables(text):
-    """{heading: cells of the lines below} of every markdown table."""
-    found = {}
-    for block in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE):
-        heading, _, *lines = block.strip().splitlines()
-        found[heading] = [
-            [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
-        ]
-    return found
-
-
-def table(start):
-    """The lines of the README's table whose heading begins so."""
-    found = [lines for heading, lines in tables(README).items() if heading.startswith(start)]
-    assert len(found) == 1
-    return found[0]
 
 
 def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
@@ -60,7 +45,8 @@ def test_the_committed_summary_follows_from_the_committed_rows():
     pd.testing.assert_frame_equal(summarise(rows), summary)
 
 
-def test_the_demonstrations_table_in_the_readme_is_the_committed_summary():
+@pytest.mark.parametrize("page", [README, RESULTS_PAGE], ids=name_of)
+def test_the_demonstrations_table_is_the_committed_summary(page):
     def cell(runs, column, factor):
         values = [factor * float(run[column]) for run in runs]
         return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
@@ -75,12 +61,12 @@ def test_the_demonstrations_table_in_the_readme_is_the_committed_summary():
         )
     shown = [
         [cell.replace("**", "") for cell in line]
-        for line in table("| | average % | last % | FH × 1000 |")
+        for line in table(page, "| | average % | last % | FH × 1000 |")
     ]
     assert shown == expected
 
 
-def test_the_speed_table_in_the_readme_is_the_committed_one():
+def test_the_speed_table_is_the_committed_one():
     expected = []
     for row in BENCH:
         if not row["row"].startswith(STEP):
@@ -94,10 +80,10 @@ def test_the_speed_table_in_the_readme_is_the_committed_one():
                     said,
                 ]
             )
-    assert table("| row | against | ratio |") == expected
+    assert table(SPEED, "| row | against | ratio |") == expected
 
 
-def test_the_table_of_training_steps_in_the_readme_is_the_committed_one():
+def test_the_table_of_training_steps_is_the_committed_one():
     steps = {
         row["row"].removeprefix(STEP): [
             f"{float(row[name]):.2f}" for name in ("ours", "reference", "ratio")
@@ -112,27 +98,35 @@ def test_the_table_of_training_steps_in_the_readme_is_the_committed_one():
     expected = [
         [f"`{name}`", *steps[name], *steps.get(name + WITH_LOSSES, ["–"] * 3)] for name in names
     ]
-    assert table("| method | one step × fine-tuning |") == expected
+    assert table(SPEED, "| method | one step × fine-tuning |") == expected
 
 
-def test_the_readme_has_no_table_of_numbers_but_those_read_back():
-    """The table of methods is compared in test_methods_results.py; the other tables with a number
-    in them tell the paper's, or none.
+def test_no_page_has_a_table_of_numbers_but_those_read_back():
+    """The table of methods is compared in test_methods_results.py, those of docs/fidelity.md in
+    test_fidelity.py; the other tables with a number in them tell formulas and settings.
     """
-    read_back = (
-        "| | average % |",
-        "| row | against |",
-        "| method | one step ×",
-        "| method | average | last |",
-    )
-    told = ("| `STRATEGIES` | paper |", "| part | paper | here |")  # formulas and settings
-    with_numbers = [
-        heading for heading, lines in tables(README).items() if re.search(r"\d\.\d", str(lines))
-    ]
-    assert sorted(heading for heading in with_numbers if not heading.startswith(told)) == sorted(
-        heading for heading in tables(README) if heading.startswith(read_back)
-    )
-    assert len([heading for heading in with_numbers if heading.startswith(read_back)]) == 4
+    read_back = {
+        ("README.md", "| | average % |"),
+        ("docs/results.md", "| | average % |"),
+        ("docs/results.md", "| method | average | last |"),
+        ("docs/speed.md", "| row | against |"),
+        ("docs/speed.md", "| method | one step ×"),
+    }
+    settings = {
+        ("docs/methods.md", "| `STRATEGIES` | paper |"),
+        ("docs/getting-started.md", "| part | paper | here |"),
+    }
+    with_numbers = {
+        (name_of(page), heading)
+        for page in PAGES
+        if page.name != "fidelity.md"
+        for heading, lines in tables(page.read_text()).items()
+        if re.search(r"\d\.\d", str(lines))
+    }
+    known = read_back | settings
+    assert len(with_numbers) == len(known)
+    for page, heading in with_numbers:
+        assert [start for name, start in known if name == page and heading.startswith(start)]
 
 
 def test_every_file_of_formulas_has_been_through_all_its_mutants_and_none_is_left_unexplained():

@@ -25,9 +25,10 @@ SETUP.read(ROOT / "setup.cfg")
 REQUIRED = [
     Requirement(line) for line in SETUP["options"]["install_requires"].split("\n") if line.strip()
 ]
-FOR_TESTS = [
+FOR_WORK = [
     Requirement(line)
-    for line in SETUP["options.extras_require"]["test"].split("\n")
+    for extra in SETUP["options.extras_require"].values()
+    for line in extra.split("\n")
     if line.strip()
 ]
 PINS = {
@@ -42,7 +43,7 @@ EXACT = {"torch": "2.14.1", "torchvision": "0.29.1", "avalanche-lib": "0.6.0", "
 
 
 @pytest.mark.parametrize(
-    "requirement", [*REQUIRED, *FOR_TESTS], ids=lambda requirement: requirement.name
+    "requirement", [*REQUIRED, *FOR_WORK], ids=lambda requirement: requirement.name
 )
 def test_a_requirement_has_a_lower_and_an_upper_bound_and_is_pinned_inside_them(requirement):
     assert {specifier.operator for specifier in requirement.specifier} == {">=", "<"}
@@ -77,7 +78,7 @@ def test_what_runs_here_is_what_is_pinned():
     assert {
         name: installed(name) for name, pin in PINS.items() if installed(name) not in (pin, None)
     } == {}
-    assert [r.name for r in (*REQUIRED, *FOR_TESTS) if installed(r.name) is None] == []
+    assert [r.name for r in (*REQUIRED, *FOR_WORK) if installed(r.name) is None] == []
 
 
 def test_the_conda_environment_installs_this_project_with_the_same_pins_and_python():
@@ -88,7 +89,7 @@ def test_the_conda_environment_installs_this_project_with_the_same_pins_and_pyth
         if isinstance(entry, str) and entry.startswith("python=")
     )
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    assert pip == ["--constraint constraints.txt", "--editable .[test]"]
+    assert pip == ["--constraint constraints.txt", "--editable .[test,docs]"]
     assert python.removeprefix("python=") in SpecifierSet(SETUP["options"]["python_requires"])
     assert environment["name"] == SETUP["metadata"]["name"]
 
@@ -99,7 +100,10 @@ def test_python_is_the_same_everywhere():
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert 'target-version = "py311"' in pyproject and 'python_version = "3.11"' in pyproject
     makefile = (ROOT / "Makefile").read_text()
-    assert "--constraint constraints.txt --editable '.[test]'" in makefile and "(3, 11)" in makefile
+    assert (
+        "--constraint constraints.txt --editable '.[test,docs]'" in makefile
+        and "(3, 11)" in makefile
+    )
 
 
 def test_the_version_is_that_of_the_metadata():

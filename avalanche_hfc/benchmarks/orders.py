@@ -54,6 +54,7 @@ CLASS_ORDERS: dict[str, Callable[[], np.ndarray] | tuple[int, ...]] = {
         RandomState(0).permutation(1000)
     ),  # SS-IL's permutation maps old to new label: inverted here
 }
+"""The published class orders by name; `class_order` returns one as a tuple."""
 
 
 def class_order(name: str) -> tuple[int, ...]:

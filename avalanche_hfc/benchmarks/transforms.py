@@ -127,6 +127,7 @@ TRANSFORMS: dict[str, Callable[[int, Statistics], tuple[Transform, Transform]]] 
     "official": _official,
     "plain": _plain,
 }
+"""The transforms by name; `build_transforms` returns a pair for training and evaluation."""
 
 
 def build_transforms(

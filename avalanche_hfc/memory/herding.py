@@ -178,3 +178,4 @@ RULES: dict[str, Callable[[_Unit, int], list[int]]] = {
     "first": _first,
     "raw": _greedy,
 }
+"""The herding rules by name, as `herding_order` takes them."""

@@ -10,7 +10,10 @@ from avalanche.models import DynamicModule
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-UNSEEN_LOGIT = -1000.0  # mask_value of Avalanche's IncrementalClassifier
+UNSEEN_LOGIT = -1000.0
+"""The logit of a class that has not been trained: `mask_value` of Avalanche's
+IncrementalClassifier.
+"""
 PHASES = ("train", "tune")
 
 

@@ -57,7 +57,7 @@ OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkp
 
 
 class RunFolder:
-    """What a run leaves on the disk; DESIGN names the files. Reading it changes nothing.
+    """What a run leaves on the disk; docs/resuming.md lists the files. Reading it changes nothing.
 
     steps.csv: `accuracy` is that of the strategy's own classifier on the `images` test images of
     all classes seen; `seconds` is training alone, `images_per_second` training images;

@@ -63,6 +63,7 @@ STRATEGIES: dict[str, type] = {
     "avalanche-cumulative": ShippedCumulative,
     "avalanche-joint": ShippedJointTraining,
 }
+"""Every strategy by name: the methods of the paper, references, and Avalanche's own."""
 
 __all__ = [
     "STRATEGIES",

@@ -72,6 +72,7 @@ def test_the_scripts_with_options_are_these():
     known = [
         "experiments/bench.py",
         "experiments/effects.py",
+        "experiments/readme_picture.py",
         "experiments/unpack_cifar100.py",
         "tests/mutate.py",
     ]
