@@ -19,24 +19,27 @@ from PIL import Image
 SIDE = 32  # px
 
 
-def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test and class_names, ordered by class."""
+def strips(path: Path) -> list[np.ndarray]:
+    """The pictures of each strip of a packed file, (n, 32, 32, 3)."""
     with np.load(path, allow_pickle=False) as packed:
-        raw, offsets, names = (
-            packed["bytes"].tobytes(),
-            packed["offsets"].tolist(),
-            packed["class_names"],
-        )
-    strips = [
+        raw, offsets = packed["bytes"].tobytes(), packed["offsets"].tolist()
+    return [
         np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")).reshape(-1, SIDE, SIDE, 3)
         for a, b in pairwise(offsets)
     ]
-    if len(strips) != 2 * len(names):
+
+
+def unpacked(path: Path) -> dict[str, np.ndarray]:
+    """x_train, y_train, x_test, y_test and class_names, ordered by class."""
+    with np.load(path, allow_pickle=False) as packed:
+        names = packed["class_names"]
+    parts = strips(path)
+    if len(parts) != 2 * len(names):
         raise SystemExit(
-            f"{path} holds {len(strips)} strips for {len(names)} classes; two of each are needed."
+            f"{path} holds {len(parts)} strips for {len(names)} classes; two of each are needed."
         )
     arrays = {"class_names": names}
-    for part, of_part in (("train", strips[0::2]), ("test", strips[1::2])):
+    for part, of_part in (("train", parts[0::2]), ("test", parts[1::2])):
         arrays[f"x_{part}"] = np.concatenate(of_part)
         arrays[f"y_{part}"] = np.repeat(np.arange(len(names)), [len(strip) for strip in of_part])
     return arrays
