@@ -5,7 +5,8 @@ takes.
 
 The packed file holds, for each class, two lossless strips, 32 pixels wide: training pictures
 stacked, then test pictures, in `bytes` cut at `offsets`. Recipes take the first images of each
-class, so that the official files give the same runs.
+class, so that the official files give the same runs. A packed file without `class_names` holds
+pictures without labels: all become x_train, which `hfc pretrain` takes.
 """
 
 import argparse
@@ -19,27 +20,28 @@ from PIL import Image
 SIDE = 32  # px
 
 
-def strips(path: Path) -> list[np.ndarray]:
-    """The pictures of each strip of a packed file, (n, 32, 32, 3)."""
+def unpacked(path: Path) -> dict[str, np.ndarray]:
+    """x_train, y_train, x_test, y_test and class_names, ordered by class; x_train alone where there
+    are no names.
+    """
     with np.load(path, allow_pickle=False) as packed:
-        raw, offsets = packed["bytes"].tobytes(), packed["offsets"].tolist()
-    return [
+        raw, offsets, names = (
+            packed["bytes"].tobytes(),
+            packed["offsets"].tolist(),
+            packed.get("class_names"),
+        )
+    strips = [
         np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")).reshape(-1, SIDE, SIDE, 3)
         for a, b in pairwise(offsets)
     ]
-
-
-def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test and class_names, ordered by class."""
-    with np.load(path, allow_pickle=False) as packed:
-        names = packed["class_names"]
-    parts = strips(path)
-    if len(parts) != 2 * len(names):
+    if names is None:
+        return {"x_train": np.concatenate(strips)}
+    if len(strips) != 2 * len(names):
         raise SystemExit(
-            f"{path} holds {len(parts)} strips for {len(names)} classes; two of each are needed."
+            f"{path} holds {len(strips)} strips for {len(names)} classes; two of each are needed."
         )
     arrays = {"class_names": names}
-    for part, of_part in (("train", parts[0::2]), ("test", parts[1::2])):
+    for part, of_part in (("train", strips[0::2]), ("test", strips[1::2])):
         arrays[f"x_{part}"] = np.concatenate(of_part)
         arrays[f"y_{part}"] = np.repeat(np.arange(len(names)), [len(strip) for strip in of_part])
     return arrays

@@ -28,6 +28,7 @@ from avalanche_hfc.engine.step_rows import (
     judge,
     summary,
 )
+from avalanche_hfc.models.weights import loaded_from_file
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
@@ -71,8 +72,10 @@ def run(
         recorder = Recorder(progress or Progress(), seed)
         built = build(recipe, seed, device=device, data_root=data_root, plugins=(recorder,))
         check_room(place, built.strategy)
-        changed = place.begin(values, seed, machine(device))
+        weights = loaded_from_file(built.strategy.model)
+        changed = place.begin(values, seed, machine(device), weights=weights)
         with logged(place.log):
+            log.info("weights: %s", weights)
             if changed:
                 warn(
                     f"{place.path} goes on under other conditions ({'; '.join(changed)}): "

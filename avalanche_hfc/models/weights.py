@@ -4,12 +4,14 @@ went where.
 
 import math
 import pickle
+import re
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc.models.heads import GrowingLinear
 
+PACKAGED = Path(__file__).parents[1] / "weights"  # files that ship with the package
 BACKBONE = "backbone."  # where TSAViT keeps the encoder
 PARALLEL = "module."  # put in front of every name by DataParallel
 
@@ -36,16 +39,52 @@ class LoadReport:
         ""  # a prefix put before the file's names: a file of a bare encoder, loaded into a TSAViT
     )
 
+    def summary(self) -> str:
+        """One line: how many tensors were matched, missing and unused, and of which parts.
+
+        Example:
+            >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()
+            'matched 1, missing 2 (head.*), unused 0'
+        """
+        missing, unused = (_parts(names) for names in (self.missing, self.unexpected))
+        return (
+            f"matched {len(self.matched)}, missing {len(self.missing)}{missing}, "
+            f"unused {len(self.unexpected)}{unused}"
+        )
+
+
+def loaded_from_file(model: nn.Module) -> str:
+    """What a model took from a weights file when it was built, in one line.
+
+    Args:
+        model: A model, as built or trained.
+
+    Returns:
+        The summary of the file's report; "no weights file" where none was read.
+    """
+    reports = (getattr(module, "load_report", None) for module in model.modules())
+    return next((report.summary() for report in reports if report), "no weights file")
+
+
+def packaged_weights() -> list[str]:
+    """Names that `weights=` takes for files that ship with the package."""
+    return sorted(path.stem for path in PACKAGED.glob("*.safetensors"))
+
 
 def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
     """Copy the tensors of a .safetensors, .pth or .pt file (plain, {"model": …} or {"state_dict":
     …}) into the module, by name.
 
-    Position embeddings are resampled to the module's grid; any other difference of shape is an
-    error, but for the rows of a growing head. Nothing is copied unless everything fits.
+    `path` may be a name of `packaged_weights()`. Position embeddings are resampled to the module's
+    grid; any other difference of shape is an error, but for the rows of a growing head. A file
+    that states its number of heads must be that of the module. Nothing is copied unless everything
+    fits.
     """
+    if path in packaged_weights():
+        path = PACKAGED / f"{path}.safetensors"
     path = Path(path)
     entries = read_tensors(path)
+    _check_heads(module, path)
     stripped = PARALLEL if entries and all(name.startswith(PARALLEL) for name in entries) else ""
     entries = {name.removeprefix(stripped): entry for name, entry in entries.items()}
     own = module.state_dict()
@@ -79,7 +118,10 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
 def read_tensors(path: Path) -> dict[str, Any]:
     """Name -> tensor of a weights file; an entry that is no tensor stays, for the report."""
     if not path.is_file():
-        raise FileNotFoundError(f"No weights file at {path.absolute()}.")
+        names = "".join(f", {name}" for name in packaged_weights())
+        raise FileNotFoundError(
+            f"No weights file at {path.absolute()}. Allowed: none, timm{names}, or a file."
+        )
     if path.suffix not in (".safetensors", ".pth", ".pt"):
         raise ValueError(
             f"{path}: a weights file ends in .safetensors, .pth or .pt, not {path.suffix!r}."
@@ -103,6 +145,19 @@ def read_tensors(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ValueError(f"{path}: expected tensors by name, found {type(content).__name__}.")
     return content
+
+
+def _check_heads(module: nn.Module, path: Path) -> None:
+    """Refuse a file of another number of heads, which the shapes do not show."""
+    if path.suffix != ".safetensors":
+        return
+    with safe_open(path, framework="pt") as file:
+        stated = (file.metadata() or {}).get("num_heads")
+    own = getattr(module, "num_heads", None)
+    if stated is not None and own is not None and int(stated) != own:
+        raise ValueError(
+            f"{path}: the file has {stated} attention heads, {type(module).__name__} has {own}."
+        )
 
 
 def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:
@@ -151,3 +206,12 @@ def _few(names: dict[str, Any]) -> str:
         if first
         else "empty"
     )
+
+
+def _parts(names: tuple[str, ...]) -> str:
+    """The parts of a model that tensors belong to, as in " (backbone.blocks.5.*, head.*)"."""
+    parts = dict.fromkeys(
+        re.sub(r"^((?:backbone\.|encoder\.)*(?:blocks\.\d+|[^.]+)\.).*", r"\1*", name)
+        for name in names
+    )
+    return f" ({', '.join(parts)})" if parts else ""

@@ -150,7 +150,8 @@ TOTAL_ONLY = tuple(name for name in METHODS if name.startswith("avalanche-"))  #
 
 ENCODER = {
     "backbone": word("vit_base_patch16_224.mae"),
-    "weights": word(None),  # None: random; "timm": those of the backbone's tag; a path
+    "weights": word(None),  # None: random; "timm": those of the backbone's tag; the
+    # name of a packaged file, "small-mae"; a path
     "patch_size": count(None),
     "msa_blocks": count(None),
     "embed_dim": count(None),  # None: the backbone's own
