@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 
 from avalanche_hfc.engine.pretrain import Pretraining
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.recipes.pretraining import PretrainRecipe
 
+LOSSES = [1.26087, 1.13197, 1.06244]
 MOMENTS = (KillAt(2), KillAfterRow(), KillAt(1), KillAt(4), KillAt(3))
 
 
@@ -56,6 +58,22 @@ def test_weights_are_those_of_a_plain_loop_over_the_same_draws(whole):
     expected = training.model.encoder.backbone.state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name].half()) for name in expected)
+
+
+def test_order_crops_and_masks_are_drawn_anew_in_each_epoch_and_for_each_seed():
+    first = Pretraining(RECIPE, 0, images().images, "cpu")
+    other = Pretraining(RECIPE, 1, images().images, "cpu")
+    for again, epoch, drawn in zip(first._draws(0), first._draws(1), other._draws(0), strict=True):
+        assert not torch.equal(again, epoch) and not torch.equal(again, drawn)
+
+
+def test_a_short_run_of_the_recipe_of_the_packaged_weights_gives_these_losses():
+    """Their network, batches and rates, on drawn images: what a change of the recipe would move."""
+    coarse = torch.rand(512, 3, 4, 4, generator=torch.Generator().manual_seed(7))
+    smooth = torch.nn.functional.interpolate(coarse, size=(32, 32), mode="bicubic")
+    training = Pretraining(PretrainRecipe(), 0, smooth.clamp(0, 1).mul(255).byte(), "cpu")
+    losses = [training.train_epoch(epoch, Progress())["loss"] for epoch in range(3)]
+    assert losses == pytest.approx(LOSSES, rel=1e-3)
 
 
 def test_the_rate_rises_in_the_warm_up_and_falls_to_zero():
