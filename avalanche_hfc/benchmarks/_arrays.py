@@ -98,19 +98,24 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
             f"No file {path}. split_npz reads an npz file with {', '.join(NPZ_KEYS)} and, if "
             "wanted, class_names."
         )
+    with _open_npz(path, NPZ_KEYS) as file:
+        return {key: _read_array(file, key) for key in (*NPZ_KEYS, "class_names") if key in file}
+
+
+def _open_npz(path: Path, needed: tuple[str, ...]) -> NpzFile:
+    """An npz file that holds the arrays needed, open for reading."""
     try:
         file = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"not an npz file of plain arrays ({error})") from error
     if isinstance(file, np.ndarray):
-        raise ValueError(f"holds a single array; needed are {', '.join(NPZ_KEYS)}.")
-    with file:
-        missing = [key for key in NPZ_KEYS if key not in file]
-        if missing:
-            raise ValueError(
-                f"lacks {', '.join(missing)}; it holds {', '.join(file) or 'nothing'}."
-            )
-        return {key: _read_array(file, key) for key in (*NPZ_KEYS, "class_names") if key in file}
+        raise ValueError(f"holds a single array; needed are {', '.join(needed)}.")
+    missing = [key for key in needed if key not in file]
+    if missing:
+        held = ", ".join(file) or "nothing"
+        file.close()
+        raise ValueError(f"lacks {', '.join(missing)}; it holds {held}.")
+    return file
 
 
 def _read_array(file: NpzFile, key: str) -> np.ndarray:

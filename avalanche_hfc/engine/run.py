@@ -23,7 +23,7 @@ from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy, runnable
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -32,6 +32,7 @@ from avalanche_hfc.engine.step_rows import (
     judge,
     summary,
 )
+from avalanche_hfc.models.weights import loaded_from_file
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
@@ -84,8 +85,10 @@ def run(
         built = build(recipe, seed, device=device, data_root=data_root, plugins=(recorder,))
         strategy = runnable(built.strategy)
         check_room(place, strategy)
-        changed = place.begin(values, seed, machine(device))
+        weights = loaded_from_file(strategy.model)
+        changed = place.begin(values, seed, machine(device), weights=weights)
         with logged(place.log):
+            log.info("weights: %s", weights)
             if changed:
                 warn(
                     f"{place.path} goes on under other conditions ({'; '.join(changed)}): "
@@ -217,21 +220,21 @@ def check_device(device: str) -> None:
         ) from None
 
 
-def check_room(place: RunFolder, strategy: RunnableStrategy) -> None:
+def check_room(place: RunFolder, training: Resumable) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
     optimizer's moments.
     """
-    if not strategy.resumable:
+    if not training.resumable:
         return
     weights = sum(
         value.numel() * value.element_size()
-        for value in strategy.model.state_dict().values()
+        for value in training.model.state_dict().values()
         if isinstance(value, torch.Tensor)
     )
     moments = (
         2
-        if "betas" in strategy.optimizer.defaults
-        else int(bool(strategy.optimizer.defaults.get("momentum", 0)))
+        if "betas" in training.optimizer.defaults
+        else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
     needed = 3 * weights * (2 + moments)
     there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())

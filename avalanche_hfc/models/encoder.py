@@ -9,7 +9,7 @@ from os import PathLike
 
 import torch
 from avalanche.models import DynamicModule
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
@@ -311,6 +311,22 @@ class ViTEncoder(_BlocksOfViT):
             backbone_options=backbone_options,
         )
         self._take(weights)
+
+    def visible_tokens(
+        self, x: Float[Tensor, "b c height width"], patches: Int[Tensor, "b k"]
+    ) -> Float[Tensor, "b T D"]:
+        """Z as if the images had these patches only: prefix tokens, then the patches in the order
+        given.
+
+        Args:
+            x: Images.
+            patches: Numbers of the patches that the blocks see, row by row from the top left.
+        """
+        tokens = self._patches(x)
+        num_prefix = self.backbone.num_prefix_tokens
+        index = (patches + num_prefix).unsqueeze(-1).expand(-1, -1, self.embed_dim)
+        seen = torch.cat([tokens[:, :num_prefix], tokens.gather(1, index)], 1)
+        return self.backbone.norm(self._through(seen, 0, self.msa_blocks, {}))
 
     def set_trainable(self, trainable: bool) -> None:
         """Train or freeze the encoder; frozen blocks stay frozen.

@@ -2,12 +2,14 @@
 
 import math
 import pickle
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import GrowingLinear
 
+PACKAGED = Path(__file__).parents[1] / "weights"  # files that ship with the package
 BACKBONE = "backbone."  # where TSAViT keeps the encoder
 PARALLEL = "module."  # put in front of every name by DataParallel
 
@@ -45,17 +48,49 @@ class LoadReport:
     stripped: str = ""
     added: str = ""
 
+    def summary(self) -> str:
+        """One line: how many tensors were matched, missing and unused, and of which parts.
+
+        Example:
+            >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()
+            'matched 1, missing 2 (head.*), unused 0'
+        """
+        missing, unused = (_parts(names) for names in (self.missing, self.unexpected))
+        return (
+            f"matched {len(self.matched)}, missing {len(self.missing)}{missing}, "
+            f"unused {len(self.unexpected)}{unused}"
+        )
+
+
+def loaded_from_file(model: nn.Module) -> str:
+    """What a model took from a weights file when it was built, in one line.
+
+    Args:
+        model: A model, as built or trained.
+
+    Returns:
+        The summary of the file's report; "no weights file" where none was read.
+    """
+    reports = (getattr(module, "load_report", None) for module in model.modules())
+    return next((report.summary() for report in reports if report), "no weights file")
+
+
+def packaged_weights() -> list[str]:
+    """Names that `weights=` takes for files that ship with the package."""
+    return sorted(path.stem for path in PACKAGED.glob("*.safetensors"))
+
 
 def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
     """Copy the tensors of a file into a module, by name.
 
     The file is a state dict, or has one under ``"model"`` or ``"state_dict"``; it is read as data
     and never unpickled into objects. Position embeddings are resampled to the module's grid; a
-    growing head takes any number of rows. Nothing is copied unless everything fits.
+    growing head takes any number of rows. A file that states its number of heads must be that of
+    the module. Nothing is copied unless everything fits.
 
     Args:
         module: The module.
-        path: A file that ends in .safetensors, .pth or .pt.
+        path: A file that ends in .safetensors, .pth or .pt, or a name of `packaged_weights()`.
 
     Returns:
         Which tensors were copied and which not.
@@ -73,8 +108,11 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
         ...     load_weights(layer, file.name).missing
         ('bias',)
     """
+    if path in packaged_weights():
+        path = PACKAGED / f"{path}.safetensors"
     path = Path(path)
     entries = read_tensors(path)
+    _check_heads(module, path)
     stripped = PARALLEL if entries and all(name.startswith(PARALLEL) for name in entries) else ""
     entries = {name.removeprefix(stripped): entry for name, entry in entries.items()}
     current = module.state_dict()
@@ -110,7 +148,10 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
 def read_tensors(path: Path) -> State:
     """Tensors of a weights file by name; an entry that is no tensor is kept for the report."""
     if not path.is_file():
-        raise FileNotFoundError(f"No weights file at {path.absolute()}.")
+        names = "".join(f", {name}" for name in packaged_weights())
+        raise FileNotFoundError(
+            f"No weights file at {path.absolute()}. Allowed: none, timm{names}, or a file."
+        )
     if path.suffix not in (".safetensors", ".pth", ".pt"):
         raise ValueError(
             f"{path}: a weights file ends in .safetensors, .pth or .pt, not {path.suffix!r}."
@@ -134,6 +175,19 @@ def read_tensors(path: Path) -> State:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ValueError(f"{path}: expected tensors by name, found {type(content).__name__}.")
     return content
+
+
+def _check_heads(module: nn.Module, path: Path) -> None:
+    """Refuse a file of another number of heads, which the shapes do not show."""
+    if path.suffix != ".safetensors":
+        return
+    with safe_open(path, framework="pt") as file:
+        stated = (file.metadata() or {}).get("num_heads")
+    own = getattr(module, "num_heads", None)
+    if stated is not None and own is not None and int(stated) != own:
+        raise ValueError(
+            f"{path}: the file has {stated} attention heads, {type(module).__name__} has {own}."
+        )
 
 
 def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:
@@ -183,3 +237,12 @@ def _few(names: Collection[str]) -> str:
         if first
         else "empty"
     )
+
+
+def _parts(names: tuple[str, ...]) -> str:
+    """The parts of a model that tensors belong to, as in " (backbone.blocks.5.*, head.*)"."""
+    parts = dict.fromkeys(
+        re.sub(r"^((?:backbone\.|encoder\.)*(?:blocks\.\d+|[^.]+)\.).*", r"\1*", name)
+        for name in names
+    )
+    return f" ({', '.join(parts)})" if parts else ""

@@ -156,7 +156,8 @@ CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that 
 
 ENCODER = {
     "backbone": word("vit_base_patch16_224.mae"),
-    "weights": word(None),  # None: random; "timm": those of the backbone's tag; a path
+    "weights": word(None),  # None: random; "timm": those of the backbone's tag; the
+    # name of a packaged file, "small-mae"; a path
     "patch_size": count(None),
     "msa_blocks": count(None),
     "embed_dim": count(None),  # None: the backbone's own

@@ -152,9 +152,9 @@ class RunFolder:
                 for folder in made:
                     folder.rmdir()
 
-    def begin(self, recipe: Record, seed: int, machine: str) -> list[str]:
-        """Write recipe.json, before anything else. In a run that goes on: the differences of
-        versions and machine, in words.
+    def begin(self, recipe: Record, seed: int, machine: str, **notes: str) -> list[str]:
+        """Write recipe.json, with these `notes`, before anything else. In a run that resumes: the
+        differences of versions and machine, in words.
         """
         held = self.note()
         now: Json = {
@@ -162,6 +162,7 @@ class RunFolder:
             "seed": seed,
             "versions": versions(),
             "machine": machine,
+            **notes,
         }
         if held is None:
             replace_file(self.path / "recipe.json", as_json(now))
