@@ -151,6 +151,7 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
         ("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),
     ),
     ("foster", "cnn"): (("published: FOSTER", dict(compress_epochs=130)),),
+    ("ranpac", "any"): (("published: RanPAC", dict(num_features=10000)),),
 }
 FALLING = "published: FOSTER; one value for each step from the second on"
 FOSTER_BETAS: dict[

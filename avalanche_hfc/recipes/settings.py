@@ -5,7 +5,7 @@ replaces what an earlier one says.
 from collections.abc import Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import METHODS, MODELS, WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import METHODS, MODELS, ONE_PASS, WITHOUT_MEMORY, Value
 from avalanche_hfc.recipes.published import (
     FOSTER_BETAS,
     PUBLISHED_METHODS,
@@ -210,6 +210,11 @@ def train(spec: Spec) -> Iterator[Layer]:
         key = "dytox" if spec.backbone == "vit-tiny" else spec.parts.method
         for source, own in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **own)
+    if spec.parts.method in ONE_PASS:
+        yield (
+            "the method sees each image once; nothing is trained by gradients",
+            values("train", epochs=1, schedule="constant", lowest_lr=None, warm_up_epochs=0),
+        )
 
 
 def memory(spec: Spec) -> Iterator[Layer]:
@@ -256,6 +261,7 @@ def method(spec: Spec) -> Iterator[Layer]:
     if (
         spec.scale == "paper"
         and "drop_last" in METHODS[key]
+        and key not in ONE_PASS
         and spec.backbone in ("vit-base", "vit-tiny")
     ):
         whose = (
@@ -273,6 +279,8 @@ def method(spec: Spec) -> Iterator[Layer]:
             "our choice: digits are not augmented, copies of an image would be the same",
             values("method", repeats=1),
         )
+    if key == "ranpac" and spec.scale == "demo":
+        yield TINY, values("method", num_features=500)
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:
         yield SMALL, values("method", tune_epochs=3)
     yield (
