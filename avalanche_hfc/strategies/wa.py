@@ -78,5 +78,5 @@ def alignment_factor(weight: Float[Tensor, "C D"], steps: Int[Tensor, "C"]) -> F
         tensor(2.5000)
     """
     lengths, new = weight.norm(dim=1), steps == steps.max()
-    tiny = torch.finfo(lengths.dtype).tiny
-    return lengths[(steps >= 0) & ~new].mean() / lengths[new].mean().clamp(min=tiny)
+    eps = torch.finfo(lengths.dtype).eps
+    return lengths[(steps >= 0) & ~new].mean() / lengths[new].mean().clamp(min=eps)

@@ -67,12 +67,6 @@ class OnePass(FrozenBackbone):
         **base_kwargs: Any,
     ):
         owner = type(self).__name__
-        unusable = sorted({"losses", "gradient"} & base_kwargs.keys())
-        if unusable:
-            raise TypeError(
-                f"{owner}: unexpected argument {', '.join(unusable)}: nothing is trained by "
-                "gradients, there is no loss to change."
-            )
         if train_epochs != 1:
             raise ValueError(
                 f"{owner} sees the images of a step once: train_epochs must be 1, got "
