@@ -63,10 +63,10 @@ class RanPAC(OnePass):
         return (before[targets] + same.sum(1)) % HELD_OUT == 1
 
     def end_step(self, **kwargs: Any) -> None:
-        if self.ridge is None:
-            self.chosen_ridge = best_ridge(self.fit, self.held_out)
         head = self.model.head
-        head.rows = self.fit.plus(self.held_out).weights(self.chosen_ridge).to(head.rows)
+        ridge = best_ridge(self.fit, self.held_out) if self.ridge is None else self.ridge
+        head.rows = self.fit.plus(self.held_out).weights(ridge).to(head.rows)
+        self.chosen_ridge = ridge
         super().end_step(**kwargs)
 
     def method_state(self) -> dict[str, Any]:

@@ -99,10 +99,12 @@ class OnePass(FrozenBackbone):
 
     def train_dataset_adaptation(self, **kwargs: Any) -> None:
         super().train_dataset_adaptation(**kwargs)
-        self.adapted_dataset = self.adapted_dataset.eval()
+        self.adapted_dataset: Any = self.experience.dataset.eval()
 
-    def make_train_dataloader(self, shuffle: bool = False, **kwargs: Any) -> None:
-        super().make_train_dataloader(shuffle=False, **kwargs)
+    def make_train_dataloader(
+        self, shuffle: bool = False, drop_last: bool | None = None, **kwargs: Any
+    ) -> None:
+        super().make_train_dataloader(shuffle=False, drop_last=drop_last, **kwargs)
 
     def backward(self) -> None:
         """There is nothing to differentiate."""
