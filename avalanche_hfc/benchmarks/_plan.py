@@ -17,7 +17,12 @@ from numpy.random import RandomState
 from avalanche_hfc._names import lookup
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages, shortened
 from avalanche_hfc.benchmarks.orders import class_order as order_by_name
-from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, TRANSFORMS, build_transforms
+from avalanche_hfc.benchmarks.transforms import (
+    ON_TENSORS,
+    PADDED_CROP_LIMIT,
+    TRANSFORMS,
+    build_transforms,
+)
 
 ClassOrder = str | Sequence[SupportsIndex] | np.ndarray | None
 OFFICIAL_IMAGE_SIZE = 224  # the released code enlarges every image to it, CIFAR's too
@@ -137,7 +142,7 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
             "The images are not square, (width, height) "
             f"{shortened(sorted(source.train.sizes))}. Name an image_size."
         )
-    if plan.transforms != "plain":
+    if plan.transforms not in ON_TENSORS:
         for part in (source.train, source.test):
             fit_to_augmentation(part, plan.transforms, image_size)
     train_transform, eval_transform = build_transforms(

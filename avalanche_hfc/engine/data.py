@@ -16,7 +16,13 @@ from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
 from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class, shortened
 from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
-from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, Statistics, Transform
+from avalanche_hfc.benchmarks.transforms import (
+    CIFAR100,
+    IMAGENET,
+    ON_TENSORS,
+    Statistics,
+    Transform,
+)
 from avalanche_hfc.recipes import Recipe
 
 Root = Path | str | None
@@ -72,7 +78,7 @@ def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> NCScen
     source = read_source(recipe, data_root)
     added, folders = [], learned_folders(recipe)
     if (
-        folders and recipe.data.transforms != "plain"
+        folders and recipe.data.transforms not in ON_TENSORS
     ):  # images in files join them, which are PIL images
         for part in (source.train, source.test):
             fit_to_augmentation(part, recipe.data.transforms, recipe.data.image_size)

@@ -114,6 +114,10 @@ METHODS: dict[str, dict[str, Option]] = {
         "relation": word("sigmoid", "sigmoid", "softmax"),
         "repeats": count(3),
     },
+    "ncm": TRAINING,
+    "ranpac": {**TRAINING, "num_features": count(2000), "ridge": number(None)},
+    "frozen-replay": REPLAY,
+    "wa": {**REPLAY, "clip_weights": flag(False)},
     "avalanche-naive": {},
     "avalanche-replay": {},
     "avalanche-lwf": LWF,
@@ -139,6 +143,8 @@ CANNOT_RUN = ("avalanche-der", "avalanche-bic")  # `cannot_run` of the classes s
 WITHOUT_MEMORY = (
     "finetune",
     "joint",
+    "ncm",
+    "ranpac",
     "avalanche-naive",
     "avalanche-lwf",
     "avalanche-lwf-fixed",
@@ -148,6 +154,7 @@ WITHOUT_MEMORY = (
 )
 UPPER_BOUNDS = ("joint", "avalanche-joint")  # `upper_bound` of the classes
 ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the classes
+ONE_PASS = ("ncm", "ranpac")  # nothing is trained by gradients
 TOTAL_ONLY = tuple(name for name in METHODS if name.startswith("avalanche-"))  # no `per_class`
 # Options that count the epochs of a phase after the main one, and what an epoch of it goes over:
 # the exemplars, or all that the main epochs do. None is as many as those.

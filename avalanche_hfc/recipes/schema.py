@@ -19,7 +19,7 @@ SCALES = {
 }
 CHOICES = {
     "data.dataset": ("cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"),
-    "data.transforms": ("dytox", "official", "plain"),
+    "data.transforms": ("dytox", "official", "plain", "flip-crop"),
     "train.optimizer": ("adamw", "sgd"),
     "train.schedule": ("constant", "cosine", "drops"),
 }

@@ -5,7 +5,14 @@ replaces what an earlier one says.
 from collections.abc import Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import METHODS, MODELS, UPPER_BOUNDS, WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import (
+    METHODS,
+    MODELS,
+    ONE_PASS,
+    UPPER_BOUNDS,
+    WITHOUT_MEMORY,
+    Value,
+)
 from avalanche_hfc.recipes.published import (
     PUBLISHED_METHODS,
     PUBLISHED_MODELS,
@@ -210,6 +217,11 @@ def train(spec: Spec) -> Iterator[Layer]:
         key = TRAINED_AS.get(spec.backbone, spec.parts.method)
         for source, own in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **own)
+    if spec.parts.method in ONE_PASS:
+        yield (
+            "the method sees each image once; nothing is trained by gradients",
+            values("train", epochs=1, schedule="constant", lowest_lr=None, warm_up_epochs=0),
+        )
 
 
 def memory(spec: Spec) -> Iterator[Layer]:
@@ -249,6 +261,7 @@ def method(spec: Spec) -> Iterator[Layer]:
     if (
         spec.scale == "paper"
         and "drop_last" in METHODS[key]
+        and key not in ONE_PASS
         and spec.backbone in ("vit-base", "vit-tiny")
     ):
         whose = (

@@ -11,6 +11,7 @@ from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, UPPER_BOUNDS, WIT
 EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
 COMPARED = (*EIGHT, "hfc", "joint")
+PRACTICAL = ("ncm", "ranpac", "frozen-replay", "wa")  # what a practitioner would try first
 ABLATION = ("baseline", "baseline+tsa", "baseline+tsa+gfc", "hfc")
 STEPS: dict[str, dict[float | int, tuple[int, ...]]] = {  # data set: base fraction: T
     "cifar100": {0: (5, 10, 20, 25, 50), 0.5: (5, 10, 25, 50)},
@@ -113,6 +114,7 @@ FURTHER_ROWS = {
         *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN),
     ),
     "hfc-forms": ("hfc", "hfc-paper", "hfc-official"),
+    "practical": PRACTICAL,
 }
 DEMO_METHODS = {
     "hfc": "HFC",
@@ -120,17 +122,21 @@ DEMO_METHODS = {
     "avalanche-replay": "Avalanche Replay",
     "avalanche-naive": "Avalanche Naive",
 }
-# every method that can run, as it is and with both losses; ten classes in five steps
+# every method that can run and is not in the table `practical`, as it is and with both losses; ten
+# classes in five steps
 METHODS_ON_DIGITS = [
     PaperCell(row, losses, "vit-base", "cifar100", 0, 5, 2000, None)
     for row, options in METHODS.items()
-    if row not in CANNOT_RUN
+    if row not in (*CANNOT_RUN, *PRACTICAL)
     for losses in (("host", "hfc") if "losses" in options else ("host",))
 ]
 FURTHER = {  # on the protocols of the comparison tables; no number of the paper stands beside them
     table: [cell for dataset in STEPS for cell in compared(dataset, rows)]
     for table, rows in FURTHER_ROWS.items()
 }
+FURTHER["practical"] += [
+    cell._replace(losses="hfc") for cell in FURTHER["practical"] if "losses" in METHODS[cell.row]
+]
 
 
 def spec_of(cell: PaperCell, scale: str) -> Spec:

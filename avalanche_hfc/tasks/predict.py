@@ -9,7 +9,7 @@ from jaxtyping import Float
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT
+from avalanche_hfc.benchmarks.transforms import ON_TENSORS, PADDED_CROP_LIMIT
 from avalanche_hfc.engine.data import eval_transform
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.recipes import Recipe
@@ -73,7 +73,7 @@ def read_images(
     data = recipe.data
     transform = eval_transform(recipe)
     squash = (
-        data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT
+        data.transforms not in ON_TENSORS and data.image_size <= PADDED_CROP_LIMIT
     )  # an eval transform that never resizes
     images, faults = [], []
     for path in paths:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from avalanche_hfc.cli.main import commands
 from avalanche_hfc.recipes import FURTHER_TABLES
+from avalanche_hfc.recipes.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 
 ROWS = ("finetune", "finetune+hfc", "joint", "avalanche-joint")
@@ -28,9 +29,18 @@ def made(tmp_path_factory):
     return out, result.output
 
 
-def test_every_method_that_can_run_has_a_row_and_ours_one_with_both_losses_where_they_can_act():
-    cells = [(cell.row, cell.losses) for cell, _ in FURTHER_TABLES["methods"]["demo"]]
-    one_form = {"hfc", "joint", *(name for name in STRATEGIES if name.startswith("avalanche-"))}
+def test_every_method_that_can_run_has_a_row_here_or_in_practical_and_ours_one_with_both_losses_where_they_can_act():
+    cells = {
+        (cell.row, cell.losses)
+        for table in ("methods", "practical")
+        for cell, _ in FURTHER_TABLES[table]["demo"]
+    }
+    one_form = {
+        "hfc",
+        "joint",
+        *ONE_PASS,
+        *(name for name in STRATEGIES if name.startswith("avalanche-")),
+    }
     able = [name for name, kind in STRATEGIES.items() if kind.cannot_run is None]
     assert sorted(cells) == sorted(
         [(name, "host") for name in able] + [(name, "hfc") for name in able if name not in one_form]

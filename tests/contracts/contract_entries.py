@@ -25,6 +25,16 @@ def small_vit() -> nn.Module:
     return ViT("vit_tiny_patch16_224", **small(1))
 
 
+def wide_vit() -> nn.Module:
+    """Random features that are never trained: some more of them tell digits apart."""
+    return ViT(
+        "vit_tiny_patch16_224",
+        image_size=8,
+        patch_size=4,
+        backbone_options=dict(embed_dim=64, num_heads=2, depth=1, in_chans=1),
+    )
+
+
 def vit_with_maps() -> nn.Module:
     """Two blocks: the class token takes nothing from the patches after the last one, so maps before
     it are needed.
@@ -54,6 +64,7 @@ class Entry:
     mem_size: int | None = 12
     takes_losses: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+    num_epochs: int = 2  # of the main phase of a step
     num_phase_epochs: tuple[int, int] = (
         0,
         0,
@@ -87,6 +98,23 @@ AT_ONCE = (
 NO_TEACHER = {"test_the_teacher_is_frozen_during_a_later_step": "its own losses ask no teacher"}
 NO_MEMORY = {MEMORY: "keeps no memory"}
 
+ONE_PASS = {
+    "test_the_learning_rate_follows_the_schedule_in_every_step": "nothing is trained by gradients"
+}
+
+
+def one_pass(**options: Any) -> Entry:
+    """A method that sees each image once, in two batches a step."""
+    return Entry(
+        model=wide_vit,
+        mem_size=None,
+        takes_losses=False,
+        options={"train_mb_size": 6, **options},
+        num_epochs=1,
+        skip=NO_MEMORY | NO_TEACHER | ONE_PASS,
+    )
+
+
 OURS = {
     "hfc": Entry(takes_losses=False),
     "finetune": Entry(mem_size=None, skip=NO_MEMORY, skip_host=NO_TEACHER),
@@ -106,6 +134,10 @@ OURS = {
         num_phase_epochs=(0, 2),
         full_batch={"repeats": 1},
     ),
+    "ncm": one_pass(),
+    "ranpac": one_pass(num_features=40),
+    "frozen-replay": Entry(model=wide_vit, skip_host=NO_TEACHER),
+    "wa": Entry(),
 }
 ALL_ROWS = {
     "test_a_run_goes_on_bit_for_bit_from_every_stop": "Avalanche's strategies give no state",
