@@ -75,7 +75,7 @@ class Plan:
             return (
                 RandomState(self.seed).permutation(num_classes).tolist()
             )  # its own generator: no global one is touched
-        given = (
+        given: Sequence | np.ndarray = (
             self.named_order(self.class_order)
             if isinstance(self.class_order, str)
             else self.class_order

@@ -270,7 +270,7 @@ def method(spec: Spec) -> Iterator[Layer]:
         yield from foster(spec)
     if key == "dytox" and spec.scale == "demo":
         yield (
-            "our choice: digits are not augmented, copies of an image would be the same",
+            "our choice: images are not augmented here, copies would be the same",
             values("method", repeats=1),
         )
     if spec.scale == "small" and "tune_epochs" in METHODS[key]:

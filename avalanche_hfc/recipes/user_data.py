@@ -172,6 +172,12 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
         yield "images are read as RGB", {"model.in_channels": 3}
         if "resnet" not in spec.kind:
             yield CHOICE, {"model.patch_size": 8}
+        if spec.row == "foster":  # the values of `hfc demo` are for its two exemplars per class
+            names = ("beta", "compress_beta")
+            yield (
+                "default of the strategy",
+                {f"method.{name}": METHODS["foster"][name].default for name in names},
+            )
 
 
 def memory_layers(spec: Spec) -> Iterator[Layer]:
@@ -203,7 +209,9 @@ def with_data(recipe: Recipe, data: Path | str | None, *, skip_bad: bool = False
     if data is None:
         what = "the folder of images" if recipe.data.dataset == "folder" else "the npz file"
         raise ValueError(f"{recipe.name}: name {what} with --data.")
-    noted = {"data": str(Path(data).resolve()), **({"skip_bad": True} if skip_bad else {})}
+    noted: dict[str, Value] = {"data": str(Path(data).resolve())}
+    if skip_bad:
+        noted["skip_bad"] = True
     return replace(with_memory(recipe, data), own={**recipe.own, **noted})
 
 
