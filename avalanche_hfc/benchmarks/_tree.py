@@ -1,12 +1,12 @@
-"""A folder of images as names: parts, classes and files. No image is opened. No torch."""
+"""A folder of images as names: parts, classes and files. No image is opened. Neither torch
+nor numpy.
+"""
 
 import os
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir")  # beside hidden files
@@ -85,21 +85,22 @@ def divided(classes: Classes) -> tuple[Classes, Classes]:
     """A training and a test part of classes that are not divided yet."""
     parts: tuple[Classes, Classes] = ({}, {})
     for name, images in classes.items():
-        test = is_test(len(images))
-        for part, chosen in zip(parts, (~test, test), strict=True):
-            part[name] = [images[index] for index in np.flatnonzero(chosen)]
+        for part in parts:
+            part[name] = []
+        for image, test in zip(images, is_test(len(images)), strict=True):
+            parts[test][name].append(image)
     return parts
 
 
-def is_test(num_images: int) -> np.ndarray:
+def is_test(num_images: int) -> list[bool]:
     """Which images of a class that is not divided are test images: the second, then every fifth.
     Two images suffice, and no seed matters.
 
     Example:
-        >>> is_test(8).nonzero()[0].tolist()
+        >>> [place for place, test in enumerate(is_test(8)) if test]
         [1, 6]
     """
-    return np.arange(num_images) % 5 == 1
+    return [place % 5 == 1 for place in range(num_images)]
 
 
 def is_junk(name: str) -> bool:

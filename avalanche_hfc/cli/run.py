@@ -10,7 +10,6 @@ from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
-from avalanche_hfc.store.data_files import refuse_other_place
 from avalanche_hfc.store.run_folder import RunFolder
 
 
@@ -69,6 +68,8 @@ def run(
     place.check(chosen.as_dict(), seed)
     if place.finished:
         if "data" in chosen.own:
+            from avalanche_hfc.store.data_files import refuse_other_place
+
             refuse_other_place(place, str(chosen.own["data"]), skip_bad=skip_bad)
         click.echo("This run is finished; nothing was done.", err=True)
     else:
