@@ -17,7 +17,7 @@ from avalanche_hfc.engine.data import (
     refuse_known_classes,
 )
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import run
+from avalanche_hfc.engine.run import machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.store.data_files import (
     data_note,
@@ -26,7 +26,7 @@ from avalanche_hfc.store.data_files import (
     write_records,
 )
 from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json
+from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json, versions
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
@@ -73,7 +73,7 @@ def learn(
     if not (folder / "recipe.json").exists():
         known = {} if verify_data else read_records(path)
         records = check_data(finished, seed, root, recipe, known)
-        copy_run(finished, folder, recipe, records)
+        copy_run(finished, folder, recipe, records, device)
     run(
         recipe,
         seed,
@@ -129,9 +129,11 @@ def check_data(
     return benchmark.records
 
 
-def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe, records: Records) -> None:
-    """Rows, last checkpoint and the records of the data, under the longer recipe, at once by a
-    rename.
+def copy_run(
+    finished: FinishedRun, folder: Path, recipe: Recipe, records: Records, device: str
+) -> None:
+    """Rows, last checkpoint and the records of the data, under the longer recipe and the conditions
+    of today, at once by a rename.
     """
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)
@@ -142,9 +144,11 @@ def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe, records: Recor
         shutil.copytree(finished.folder.checkpoints / "last", aside / "checkpoint" / "last")
         note = {name: value for name, value in finished.note.items() if name != "finished"}
         left_out = note.get("data", {}).get("left_out", [])
-        note |= {"recipe": recipe.as_dict(), "data": data_note(records, left_out)}
+        data = {"data": data_note(records, left_out)}
+        today = {"versions": versions(), "machine": machine(device)}
         write_records(aside, records)
-        replace_file(aside / "recipe.json", as_json(note))
+        content = {**note, "recipe": recipe.as_dict(), **today, **data}
+        replace_file(aside / "recipe.json", as_json(content))
         os.rename(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
