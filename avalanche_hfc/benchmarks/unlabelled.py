@@ -8,13 +8,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
-from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import functional as TF
 
-from avalanche_hfc.benchmarks._arrays import _open_npz, _pixels, _read_array
-from avalanche_hfc.benchmarks._folders import _checked_sizes, _image_paths
-from avalanche_hfc.benchmarks._images import shortened
+from avalanche_hfc._names import shortened
+from avalanche_hfc.benchmarks._arrays import pixel_tensor
+from avalanche_hfc.benchmarks._decode import read_image
+from avalanche_hfc.benchmarks._npz import load_pixels
+from avalanche_hfc.benchmarks._tree import scan_all
 
 RATIOS = (3 / 4, 4 / 3)  # width to height of a random crop
 CHUNK = 1024  # images resized at once
@@ -56,12 +57,8 @@ def read_unlabelled(path: Path | str, image_size: int) -> UnlabelledImages:
 
 
 def _of_npz(path: Path, image_size: int) -> UnlabelledImages:
-    try:
-        with _open_npz(path, ("x_train",)) as file:
-            pixels = _pixels({"x_train": _read_array(file, "x_train")}, "x_train")
-            ignored = [name for name in file if name != "x_train"]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    array, ignored = load_pixels(path)
+    pixels = pixel_tensor(array)
     remarks = [f"Ignored: {', '.join(ignored)}; only x_train is read."] if ignored else []
     height, width = pixels.shape[2:]
     if (height, width) != (image_size, image_size):
@@ -72,25 +69,30 @@ def _of_npz(path: Path, image_size: int) -> UnlabelledImages:
 
 def _of_folder(path: Path, image_size: int) -> UnlabelledImages:
     folder = path / "train" if (path / "train").is_dir() else path
-    paths = _image_paths(folder)
-    if not paths:
+    tree = scan_all(folder)
+    names = tree.parts[""][""]
+    if not names:
         raise ValueError(f"{folder} holds no images.")
-    sizes = _checked_sizes(paths)
+    bad = [f"{name} ({fault})" for fault, files in tree.bad.items() for name in files]
+    images, sizes = [], set()
+    for name in names:
+        try:
+            image = read_image(folder / name)
+        except ValueError as error:
+            bad.append(f"{name} ({error})")
+            continue
+        sizes.add(image.size)
+        images.append(_square(TF.pil_to_tensor(image).unsqueeze(0), image_size))
+    if bad:
+        raise ValueError(f"{folder}: cannot be read as images: {shortened(bad)}.")
     remarks = []
     if folder != path:
         remarks.append(f"Only {folder} is read.")
-    if any(Path(name).parent != folder for name in paths):
+    if any("/" in name for name in names):
         remarks.append("Folder names are ignored: pre-training uses no labels.")
     if sizes != {(image_size, image_size)}:
         remarks.append(_resized(sizes, image_size))
-    return UnlabelledImages(
-        torch.cat([_square(_read_image(name), image_size) for name in paths]), tuple(remarks)
-    )
-
-
-def _read_image(path: str) -> Tensor:
-    with Image.open(path) as image:
-        return TF.pil_to_tensor(ImageOps.exif_transpose(image).convert("RGB")).unsqueeze(0)
+    return UnlabelledImages(torch.cat(images), tuple(remarks))
 
 
 def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:

@@ -24,6 +24,7 @@ from avalanche_hfc.engine.host_warnings import quiet_host
     type=click.Path(path_type=Path),
     help="Where the data of RUN is, if it is no longer where it was.",
 )
+@click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 def learn(
     run: Path,
@@ -31,6 +32,7 @@ def learn(
     epochs: int | None,
     out: Path | None,
     data_root: Path | None,
+    verify_data: bool,
     device: str,
 ) -> None:
     """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
@@ -56,6 +58,7 @@ def learn(
             data_root=data_root,
             device=device,
             progress=bar,
+            verify_data=verify_data,
         )
     finally:
         bar.close()

@@ -9,6 +9,7 @@ import click
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.recipes.user_data import with_data
 
 
 @click.command(context_settings=TAKES_OVERRIDES)
@@ -40,6 +41,8 @@ def plan(
     """
     quiet_host()
     chosen = override(recipe(name), overrides_of(context.args))
+    if data_root is not None:
+        chosen = with_data(chosen, data_root)
     click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.tasks.plan import plan as estimate
 

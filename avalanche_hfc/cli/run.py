@@ -9,7 +9,7 @@ import click
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.user_data import with_data
+from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
 
 
@@ -31,6 +31,10 @@ from avalanche_hfc.store.run_folder import RunFolder
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are no images.")
+@click.option(
+    "--verify-data", is_flag=True, help="In a run that is resumed, read all images again."
+)
 @click.option(
     "--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes."
 )
@@ -47,6 +51,8 @@ def run(
     out: Path,
     device: str,
     data_root: Path | None,
+    skip_bad: bool,
+    verify_data: bool,
     workers: int,
     tensorboard: bool,
 ) -> None:
@@ -56,10 +62,15 @@ def run(
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
     quiet_host()  # a method of the user's own loads the host
-    chosen = with_data(override(recipe(name), overrides_of(context.args)), data_root)
+    values = overrides_of(context.args)
+    chosen = with_data(override(recipe(name), values), data_root, skip_bad=skip_bad)
     place = RunFolder(out / chosen.name / str(seed))
     place.check(chosen.as_dict(), seed)
     if place.finished:
+        if "data" in chosen.own:
+            from avalanche_hfc.store.data_files import refuse_other_place
+
+            refuse_other_place(place, str(chosen.own["data"]), skip_bad=skip_bad)
         click.echo("This run is finished; nothing was done.", err=True)
     else:
         train(
@@ -70,6 +81,7 @@ def run(
             data_root=data_root,
             workers=workers,
             tensorboard=tensorboard,
+            verify_data=verify_data,
         )
     tell(chosen, seed, place)
 
@@ -83,7 +95,11 @@ def train(
     data_root: Path | None,
     workers: int,
     tensorboard: bool,
+    verify_data: bool,
 ) -> None:
+    line = memory_line(chosen)
+    if line is not None:
+        click.echo(line, err=True)
     click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
     from avalanche_hfc.engine.progress import Several
@@ -100,6 +116,7 @@ def train(
             data_root=data_root,
             num_workers=workers,
             progress=Several(listeners),
+            verify_data=verify_data,
         )
     except KeyboardInterrupt:
         bar.close()

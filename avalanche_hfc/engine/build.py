@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc._types import Options
+from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.engine.data import build_benchmark, learned_folders
 from avalanche_hfc.engine.schedule import SchedulePlugin
 from avalanche_hfc.models import (
@@ -58,12 +59,13 @@ def build(
     device: str | torch.device = "cpu",
     data_root: Path | str | None = None,
     plugins: Iterable[BasePlugin] = (),
+    known: Records | None = None,
 ) -> Built:
     """Benchmark and strategy. torch, numpy and python are seeded first: the same recipe and seed
-    give the same weights.
+    give the same weights. `known` as in `build_benchmark`.
     """
     RNGManager.set_random_seeds(seed)
-    benchmark = build_benchmark(recipe, seed, data_root)
+    benchmark = build_benchmark(recipe, seed, data_root, known)
     if learned_folders(recipe):  # the weights are those of the checkpoint that is loaded next
         recipe = without_weights(recipe)
     return Built(

@@ -77,7 +77,8 @@ def command(recipe: Recipe) -> str:
     )
     place = str(recipe.own.get("data", "FILE" if file else "FOLDER"))
     data = [] if recipe.data.dataset == "digits" else ["--data", place]
-    return shlex.join(["hfc", "run", recipe.name, *data, *changed])
+    skip = ["--skip-bad"] if recipe.own.get("skip_bad") else []
+    return shlex.join(["hfc", "run", recipe.name, *data, *skip, *changed])
 
 
 def text_of(value: Value) -> str:

@@ -8,12 +8,14 @@ from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe
+from avalanche_hfc.recipes.user_data import read_class_order
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
 )  # another value has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
 GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
+CLASS_ORDER = "data.class_order"
 WORDS = {"none": None, "true": True, "false": False}
 
 
@@ -71,7 +73,7 @@ def leaf_of(recipe: Recipe, name: str) -> str:
 
 def read(leaf: str, option: Option, text: str) -> Value:
     """The value that a text stands for."""
-    value = _read(option, text.strip())
+    value = read_class_order(text) if leaf == CLASS_ORDER else _read(option, text.strip())
     try:
         check(leaf, option, value)
     except ValueError:

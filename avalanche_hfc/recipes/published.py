@@ -178,7 +178,7 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ),
     ("dytox", "demo"): (
         (
-            "our choice: digits are not augmented, copies of an image would be the same",
+            "our choice: images are not augmented here, copies would be the same",
             dict(repeats=1),
         ),
     ),

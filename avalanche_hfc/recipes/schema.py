@@ -48,8 +48,8 @@ def positive(place: str, **numbers: float | int | None) -> None:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's
-    seed.
+    """`class_order`: "paper", a name of CLASS_ORDERS, the names of all classes, or None for a
+    permutation drawn by the run's seed.
 
     `train_per_class` and `test_per_class` take the first images of each class, in the order of the
     data; None: all.
@@ -58,7 +58,7 @@ class DataRecipe:
     dataset: str
     num_steps: int
     base_fraction: float | int
-    class_order: str | None
+    class_order: str | tuple | None
     transforms: str
     image_size: int
     train_per_class: int | None

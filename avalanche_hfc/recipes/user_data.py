@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc.benchmarks._tree import divided, scan
 from avalanche_hfc.recipes.names import BACKBONES, ROWS, Spec
 from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, Value
 from avalanche_hfc.recipes.schema import SCALES, Recipe
@@ -24,7 +25,13 @@ from avalanche_hfc.recipes.user_methods import is_own, method_options, total_onl
 
 OWN_DATA = ("folder", "npz")
 GIVEN = "the recipe's name"
-CHOICE = "our choice for images of your own; nothing was tuned"
+CHOICE = "our choice for your data; nothing was tuned"
+PER_CLASS = 20
+SHARE = 5  # of this many training images of a class, one is kept at most
+MEMORY = (
+    f"our choice for your data: {PER_CLASS} exemplars per class, or a fifth of the training images "
+    "of the smallest class if that is less"
+)
 IMAGE_SIZES = {"paper": 224, "small": 64, "demo": 32}
 NAME = re.compile(
     r"(?P<dataset>[a-z0-9]+)(?:-b(?P<base>\d+))?(?:-t(?P<steps>\d+))?(?:-m(?P<per_class>\d+))?"
@@ -158,19 +165,115 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
             "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale],
         },
     )
+    if not without_memory(spec.parts.method):
+        yield from memory_layers(spec)
     if spec.scale == "demo":
         yield "images are read as RGB", {"model.in_channels": 3}
         if "resnet" not in spec.kind:
             yield CHOICE, {"model.patch_size": 8}
+        if spec.row == "foster":  # the values of `hfc demo` are for its two exemplars per class
+            names = ("beta", "compress_beta")
+            yield (
+                "default of the strategy",
+                {f"method.{name}": METHODS["foster"][name].default for name in names},
+            )
 
 
-def with_data(recipe: Recipe, data: Path | str | None) -> Recipe:
-    """The recipe with a note of where the user's data is, so that a run folder of other data is
-    refused; others as they are.
+def memory_layers(spec: Spec) -> Iterator[Layer]:
+    if spec.per_class is not None:
+        yield GIVEN, {"memory.mem_size": None, "memory.per_class": spec.per_class}
+    elif total_only(spec.parts.method):
+        yield MEMORY, {"memory.mem_size": PER_CLASS, "memory.per_class": None}
+    else:
+        yield MEMORY, {"memory.mem_size": None, "memory.per_class": PER_CLASS}
+
+
+def with_data(recipe: Recipe, data: Path | str | None, *, skip_bad: bool = False) -> Recipe:
+    """The recipe with a note of where the user's data is, and with the memory that fits the data
+    unless the user has chosen one; recipes of other data as they are.
+
+    Args:
+        recipe: The recipe.
+        data: The folder or npz file.
+        skip_bad: Leave out files that are no readable images.
+
+    Raises:
+        ValueError: No data is given, or `skip_bad` for data that is no folder.
+        FileNotFoundError: The data is not there.
     """
+    if skip_bad and recipe.data.dataset != "folder":
+        raise ValueError(f"{recipe.name}: --skip-bad is for folders of images only.")
     if recipe.data.dataset not in OWN_DATA:
         return recipe
     if data is None:
         what = "the folder of images" if recipe.data.dataset == "folder" else "the npz file"
         raise ValueError(f"{recipe.name}: name {what} with --data.")
-    return replace(recipe, own={**recipe.own, "data": str(Path(data).resolve())})
+    noted: dict[str, Value] = {"data": str(Path(data).resolve())}
+    if skip_bad:
+        noted["skip_bad"] = True
+    return replace(with_memory(recipe, data), own={**recipe.own, **noted})
+
+
+def with_memory(recipe: Recipe, data: Path | str) -> Recipe:
+    """The recipe with the default memory for this data, if its memory is the default."""
+    leaf = "memory.mem_size" if recipe.memory.per_class is None else "memory.per_class"
+    if recipe.sources.get(leaf) != MEMORY:
+        return recipe
+    num_classes, images = smallest_class(recipe.data.dataset, data)
+    kept = min(PER_CLASS, max(1, images // SHARE))
+    value = kept if leaf == "memory.per_class" else kept * num_classes
+    changed = {"per_class": value} if leaf == "memory.per_class" else {"mem_size": value}
+    return replace(recipe, memory=replace(recipe.memory, **changed))
+
+
+def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
+    """(number of classes, training images of the smallest class) of the user's data, without
+    looking at an image.
+    """
+    if dataset == "npz":
+        from avalanche_hfc.benchmarks._npz import smallest_class as npz_smallest_class
+
+        return npz_smallest_class(data)
+    parts = scan(data).parts
+    train = divided(parts[""])[0] if "" in parts else next(iter(parts.values()))
+    return len(train), min((len(images) for images in train.values()), default=0)
+
+
+def memory_line(recipe: Recipe) -> str | None:
+    """What the default memory of the user's data is, in one line; None where it is not used."""
+    if recipe.sources.get("memory.per_class") != MEMORY:
+        return None
+    memory = recipe.memory
+    kept = f"{memory.per_class} per class" if memory.per_class else f"{memory.mem_size} in total"
+    return f"Exemplars: {kept} ({MEMORY}; change with --mem-size or --per-class)."
+
+
+def read_class_order(text: str) -> Value:
+    """A class order from the command line.
+
+    Args:
+        text: "seed", a name of `CLASS_ORDERS` or "paper", names of classes with commas between, or
+            a file with one name per line.
+
+    Returns:
+        None for "seed", the names of classes as a tuple, or the name of an order.
+
+    Example:
+        >>> read_class_order("cat, ant,dog")
+        ('cat', 'ant', 'dog')
+    """
+    if text.lower() in ("seed", "none"):
+        return None
+    if "," not in text and not Path(text).is_file():
+        return text
+    if Path(text).is_file():
+        try:
+            names = Path(text).read_text(encoding="utf-8").splitlines()
+        except ValueError:
+            raise ValueError(f"data.class_order: {text} is not a text file in UTF-8.") from None
+    else:
+        names = text.split(",")
+    found = tuple(name.strip() for name in names if name.strip())
+    if not found:
+        raise ValueError(f"data.class_order: {text!r} holds no name of a class.")
+    return found

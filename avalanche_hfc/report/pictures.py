@@ -29,8 +29,13 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
     def find(run: Run) -> Look:
         from avalanche_hfc.engine.data import build_benchmark
         from avalanche_hfc.recipes import Recipe
+        from avalanche_hfc.store.data_files import read_records, refuse_other_data
+        from avalanche_hfc.store.run_folder import RunFolder
 
-        return pictures_of(build_benchmark(Recipe.from_dict(run.recipe), run.seed, data_root))
+        recipe, known = Recipe.from_dict(run.recipe), read_records(run.path)
+        benchmark = build_benchmark(recipe, run.seed, data_root, known)
+        refuse_other_data(RunFolder(run.path), benchmark.records)
+        return pictures_of(benchmark)
 
     return find
 

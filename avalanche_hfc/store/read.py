@@ -211,7 +211,12 @@ def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:
         return None
     text = path.read_text()
     try:
-        rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
+        rows = pd.read_csv(
+            io.StringIO(text[: text.rfind("\n") + 1]),
+            keep_default_na=False,  # a class may be named NA or None
+            na_values=[""],
+            dtype={"name": str},
+        )
     except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
         if not text.strip():
             return None

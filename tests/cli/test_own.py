@@ -1,6 +1,7 @@
 """Data, backbone and method of the user's own, through the same command."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -133,8 +134,10 @@ def test_a_folder_of_images_is_trained_on_and_its_classes_are_named(tmp_path):
     )
     assert (classes.groupby("step")["total"].sum() == [4, 8]).all()  # two test images of each class
     before = content(folder)
-    other = make_folder(tmp_path / "other", ["ant", "bee", "cat", "dog"])
-    with pytest.raises(ValueError, match="another recipe .*images, now .*other"):
+    same = shutil.copytree(images, tmp_path / "same")
+    hfc("run", "folder-t2@demo", "--data", same, "--out", tmp_path / "runs", *TINY)
+    other = make_folder(tmp_path / "other", ["ant", "bee", "cat", "dog"], count=8)
+    with pytest.raises(ValueError, match="data is not what .* trained on .*new: ant/7.png"):
         hfc("run", "folder-t2@demo", "--data", other, "--out", tmp_path / "runs", *TINY)
     assert content(folder) == before
 
@@ -221,7 +224,7 @@ def test_the_arguments_of_an_own_class_are_options_of_the_recipe(methods):
     assert (
         own.name == "folder-b0-t2-ownmethods:Scaled@demo"
         and own.model.kind == "vit"
-        and own.memory.mem_size == 20
+        and own.memory.per_class == 20
     )
     assert (
         dict(own.method.options).items()
