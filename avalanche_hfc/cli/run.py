@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import with_data
 from avalanche_hfc.store.run_folder import RunFolder
@@ -55,7 +55,7 @@ def run(
 
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
-    quiet_host()  # a method of the user's own loads the host
+    announce_loading()
     chosen = with_data(override(recipe(name), overrides_of(context.args)), data_root)
     place = RunFolder(out / chosen.name / str(seed))
     place.check(chosen.as_dict(), seed)
@@ -84,7 +84,6 @@ def train(
     workers: int,
     tensorboard: bool,
 ) -> None:
-    click.echo("Loading torch and Avalanche …", err=True)
     from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
     from avalanche_hfc.engine.progress import Several
     from avalanche_hfc.engine.run import run as run_recipe

@@ -2,8 +2,8 @@
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.describe import (
     HFC_FORMS,
@@ -25,7 +25,7 @@ def show(context: click.Context, name: str) -> None:
     Values can be changed: hfc show cifar100-b0-t10-hfc@small --epochs 3 --method.relation-weight
     0.5
     """
-    quiet_host()  # a method of the user's own loads the host
+    announce_loading()
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo(chosen.name)
     facts = {

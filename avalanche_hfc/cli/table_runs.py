@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import TableCell
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
 
@@ -43,6 +43,9 @@ def run_cells(
     before anything is written.
     """
     given = overrides_of(arguments)
+    if not options["no_run"]:
+        check_writable(options["out"])
+    announce_loading()
     runs = runs_of(cells, options["seeds"], options["out"], given)
     there = finished(runs)
     tell_unused(runs, given)
@@ -52,7 +55,6 @@ def run_cells(
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
         return Done(there, [], overrides)
-    check_writable(options["out"])
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
     try:
@@ -76,8 +78,6 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
 
 def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[TableRun, str]]:
     """The runs that failed and why; the others go on."""
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
     import torch
 
     from avalanche_hfc.tasks.pool import outcomes

@@ -100,13 +100,13 @@ def data_root_of(recipe: Recipe, given: Root) -> Root:
     """Where the data is: as given, else as noted when the run began, which is so for data of the
     user's.
     """
-    noted = recipe.own.get("data")
+    noted = recipe.paths.get("data")
     return given if given is not None or noted is None else str(noted)
 
 
 def learned_folders(recipe: Recipe) -> tuple[str, ...]:
     """The folders that a run has learned behind the steps of its recipe."""
-    folders: Any = recipe.own.get("learn", ())
+    folders: Any = recipe.paths.get("learn", ())
     return tuple(folders)
 
 

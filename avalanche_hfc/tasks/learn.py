@@ -85,7 +85,7 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
         recipe = override(recipe, given)
     folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"
-    return replace(recipe, name=name, own={**recipe.own, "learn": folders})
+    return replace(recipe, name=name, paths={**recipe.paths, "learn": folders})
 
 
 def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:

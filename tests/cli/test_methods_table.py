@@ -65,7 +65,7 @@ def test_finished_runs_are_not_run_again(made):
     out, _ = made
     before = {path: path.stat().st_mtime_ns for path in out.glob("digits*/*/steps.csv")}
     again = table(out, "--seeds", "2")
-    assert again.exit_code == 0 and "Loading" not in again.stderr
+    assert again.exit_code == 0
     assert {
         path: path.stat().st_mtime_ns for path in out.glob("digits*/*/steps.csv")
     } == before and len(before) == 8
