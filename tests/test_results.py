@@ -10,7 +10,7 @@ import pandas as pd
 from mutations import mutations
 
 from avalanche_hfc.recipes import DEMO_METHODS
-from avalanche_hfc.report.demo import summarise
+from avalanche_hfc.report.demo import summary_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -47,7 +47,7 @@ def table(start):
 def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
     rows = pd.read_csv(RESULTS / "demo" / "steps.csv")
     assert len(rows) == 5 * len(DEMO_METHODS) * 5
-    mean = summarise(rows).groupby("method")[["average", "last"]].mean()
+    mean = summary_of(rows).groupby("method")[["average", "last"]].mean()
     for other in ("avalanche-replay", "avalanche-naive", "herding-replay"):
         assert (mean.loc["hfc"] > mean.loc[other]).all(), other
 
@@ -57,7 +57,7 @@ def test_the_committed_summary_follows_from_the_committed_rows():
         pd.read_csv(RESULTS / "demo" / "steps.csv"),
         pd.read_csv(RESULTS / "demo" / "summary.csv"),
     )
-    pd.testing.assert_frame_equal(summarise(rows), summary)
+    pd.testing.assert_frame_equal(summary_of(rows), summary)
 
 
 def test_the_demonstrations_table_in_the_readme_is_the_committed_summary():

@@ -2,6 +2,7 @@
 in [0, 1].
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,37 +10,61 @@ import numpy as np
 import pandas as pd
 
 from avalanche_hfc.store.read import Group, Run
+from avalanche_hfc.store.run_folder import LOSS
 
-LOSS = "loss_"  # how train.csv begins the name of a loss term
-MEASURES = ("average", "last", "last_nme", "forgetting", "fh", "seconds")
+UNITS = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
 
 
-def summarise(run: Run) -> dict[str, float]:
-    """The numbers of one run. `average` is the mean over steps, `last` the accuracy after the last
-    step: two different numbers.
+def measures(steps: pd.DataFrame) -> dict[str, float]:
+    """The numbers of one run.
+
+    Args:
+        steps: its steps.csv; `average`, `accuracy_nme`, `forgetting`, `fh` and `seconds` may be
+            missing.
+
+    Returns:
+        `average`, the mean over steps; `last`, the accuracy after the last step; `last_nme` and
+        `forgetting` after the last step; `fh`, the mean over steps; `seconds`, their sum. nan for
+        what is missing.
+
+    Example:
+        >>> rows = pd.DataFrame({"step": [0, 1], "accuracy": [1.0, 0.5], "fh": [0.0, 0.25]})
+        >>> measures(rows)["average"], measures(rows)["last"], measures(rows)["fh"]
+        (0.75, 0.5, 0.125)
     """
-    steps = run.steps.sort_values("step", kind="stable")
+    steps = steps.sort_values("step", kind="stable")
     end = steps.iloc[-1]
-    average = end["average"] if "average" in steps else steps["accuracy"].mean()
-    means = {
-        "fh": steps["fh"].mean() if "fh" in steps else np.nan,
-        "seconds": steps["seconds"].sum() if "seconds" in steps else np.nan,
-    }
-    ends = {
+    nothing = pd.Series([np.nan])
+    numbers = {
+        "average": end.get("average", steps["accuracy"].mean()),
+        "last": end["accuracy"],
         "last_nme": end.get("accuracy_nme", np.nan),
         "forgetting": end.get("forgetting", np.nan),
+        "fh": steps.get("fh", nothing).mean(),
+        "seconds": math.fsum(steps.get("seconds", nothing)),
     }
-    return {
-        key: float(value)
-        for key, value in {"average": average, "last": end["accuracy"], **ends, **means}.items()
-    }
+    return {name: float(value) for name, value in numbers.items()}
+
+
+def per_run(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """`measures` of every run of many: a row per combination of the keys, in the order met.
+
+    Args:
+        rows: the rows of steps.csv of all runs.
+        keys: the columns that tell the runs apart, such as method and seed.
+
+    Returns:
+        The keys and the measures.
+    """
+    runs = rows.groupby(list(keys), sort=False)
+    return pd.DataFrame([dict(zip(keys, key, strict=True)) | measures(run) for key, run in runs])
 
 
 def over_seeds(group: Group) -> pd.DataFrame:
     """Mean and standard deviation (n - 1; nan for one seed) of each measure over the finished runs
     of a recipe.
     """
-    runs = pd.DataFrame([summarise(run) for run in group.runs], columns=list(MEASURES))
+    runs = pd.DataFrame([measures(run.steps) for run in group.runs], columns=list(UNITS))
     return pd.DataFrame({"mean": runs.mean(), "std": runs.std(), "num_seeds": runs.notna().sum()})
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
-from avalanche_hfc.report.numbers import over_epochs, summarise
+from avalanche_hfc.report.numbers import measures, over_epochs
 from avalanche_hfc.report.paper_table import JOINT
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.store.read import Run, read_runs
@@ -81,7 +81,7 @@ def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figur
     """
     curves, bars = [], []
     for line in lines:
-        numbers = pd.DataFrame([summarise(run) for run in line.runs])[["fh", "average"]] * [
+        numbers = pd.DataFrame([measures(run.steps) for run in line.runs])[["fh", "average"]] * [
             1000,
             100,
         ]

@@ -8,17 +8,17 @@ import pandas as pd
 from avalanche_hfc.report.blocks import Cell, Fold, Heat, Plot, Section, Table, Text
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import (
-    MEASURES,
+    UNITS,
     class_table,
     falls,
+    measures,
     over_seeds,
     per_step,
     predicts_by_means,
     shared_class_table,
-    summarise,
     taken_for,
 )
-from avalanche_hfc.report.sentences import DEFINITIONS, SCALES, duration, paper_keys
+from avalanche_hfc.report.sentences import DEFINITIONS, duration, paper_keys
 from avalanche_hfc.report.tables import compare, number, spread
 from avalanche_hfc.store.read import Group, Run
 
@@ -40,8 +40,8 @@ def comparison(
         rows = []
         for run in group.runs:
             values = {
-                name: value * SCALES[name]
-                for name, value in summarise(run).items()
+                name: value * UNITS[name]
+                for name, value in measures(run.steps).items()
                 if name in ("average", "last", "fh")
             }
             values |= {
@@ -60,9 +60,7 @@ def results(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) -
     per recipe.
     """
     numbers = [over_seeds(group) for group in groups]
-    shown = [
-        name for name in MEASURES if any(not np.isnan(own.loc[name, "mean"]) for own in numbers)
-    ]
+    shown = [name for name in UNITS if any(not np.isnan(own.loc[name, "mean"]) for own in numbers)]
     seeds = [Cell(str(len(group.runs))) for group in groups]
     columns = [
         [_result(name, own, beside.get((place, name))) for name in shown]
@@ -107,7 +105,7 @@ def results(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) -
 
 
 def _result(name: str, own: pd.DataFrame, row: pd.Series | None) -> Cell:
-    mean, std = own.loc[name, "mean"] * SCALES[name], own.loc[name, "std"] * SCALES[name]
+    mean, std = own.loc[name, "mean"] * UNITS[name], own.loc[name, "std"] * UNITS[name]
     note = (
         ""
         if row is None
@@ -239,7 +237,7 @@ def evenness(groups: Sequence[Group]) -> Section | None:
     panels = []
     for column, heading in kinds.items():
         found = [
-            axis.curve(group, column, SCALES[column], place) for place, group in enumerate(groups)
+            axis.curve(group, column, UNITS[column], place) for place, group in enumerate(groups)
         ]
         curves = [curve for curve in found if curve is not None]
         if curves:

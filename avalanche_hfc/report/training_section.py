@@ -9,11 +9,11 @@ import pandas as pd
 
 from avalanche_hfc.report.blocks import Cell, Fold, Pictures, Plot, Section, Table, Text
 from avalanche_hfc.report.figures import Curve, Panel
-from avalanche_hfc.report.numbers import LOSS, activity, loss_terms, over_epochs
+from avalanche_hfc.report.numbers import activity, loss_terms, over_epochs
 from avalanche_hfc.report.pictures import Look, PicturesOfRun, as_address
 from avalanche_hfc.report.sentences import plain, verdicts
 from avalanche_hfc.store.read import Group, Run
-from avalanche_hfc.store.run_folder import settings
+from avalanche_hfc.store.run_folder import LOSS, settings
 
 PANELS = {
     "spread": ("Spread of the GFC weights", 1),

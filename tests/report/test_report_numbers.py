@@ -16,12 +16,12 @@ from avalanche_hfc.report.numbers import (
     class_table,
     falls,
     loss_terms,
+    measures,
     over_epochs,
     over_seeds,
     per_step,
     predicts_by_means,
     shared_class_table,
-    summarise,
     taken_for,
 )
 from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
@@ -76,7 +76,7 @@ def test_average_is_the_mean_over_steps_and_last_the_last_step_whatever_the_orde
         "fh": 0.02,
         "seconds": 8.0,
     }
-    assert summarise(run(STEPS)) == pytest.approx(expected)
+    assert measures(run(STEPS).steps) == pytest.approx(expected)
 
 
 def test_a_run_that_trains_on_the_whole_stream_has_no_average():
@@ -90,7 +90,7 @@ def test_a_run_that_trains_on_the_whole_stream_has_no_average():
             "fh": [0.01],
         }
     )
-    numbers = summarise(joint)
+    numbers = measures(joint.steps)
     assert (
         math.isnan(numbers["average"]) and numbers["last"] == 0.9 and math.isnan(numbers["seconds"])
     )
