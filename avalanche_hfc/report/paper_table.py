@@ -60,8 +60,8 @@ class TableForm(NamedTuple):
     unable: tuple[str, ...] = ()
 
 
-MEAN_LED = {"over_steps": True, "leads": {"mean": "improvement"}}
-STEPS = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
+MEAN_LED: dict[str, Any] = {"over_steps": True, "leads": {"mean": "improvement"}}
+STEPS: dict[str, Any] = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
 FORMS = {
     "cifar100": TableForm("CIFAR-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
     "imagenet100": TableForm("ImageNet-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
