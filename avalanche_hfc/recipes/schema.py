@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
+from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc.recipes.options import Option, Value, check
 from avalanche_hfc.recipes.signatures import (
@@ -297,36 +298,29 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
-        """What `as_dict` gave, also after JSON."""
-        expected = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", expected, set(held) - {"own"}, "; ")
+        """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
+        keys = {"name", "scale", *PARTS, "sources", "overrides"}
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
         if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
-        check_leaves(held["name"], leaves)
+        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
+        expected = set(leaf_options(*chosen))
+        leaves |= {leaf: SINCE_0_1[leaf] for leaf in expected - set(leaves) if leaf in SINCE_0_1}
+        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
+        if wrong:
+            raise ValueError(
+                f"The recipe {held['name']} {wrong}: it was written by another version of this "
+                "package. Run it again to use it here."
+            )
         overrides, paths = (
             {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
             for key in ("overrides", "own")
         )
         return replace(
             cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
-        )
-
-
-def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
-    """A ValueError that names the leaves by which a recipe written by another version differs from
-    one of this version.
-    """
-    model, method = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
-    wrong = differences(
-        "lacks", "has unknown", set(leaf_options(model, method)), set(leaves), " and "
-    )
-    if wrong:
-        raise ValueError(
-            f"The recipe {name} {wrong}: it was written by another version of this package. "
-            "Run it again to use it here."
         )
 
 
