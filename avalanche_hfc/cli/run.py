@@ -50,34 +50,34 @@ def run(
     workers: int,
     tensorboard: bool,
 ) -> None:
-    """Train RECIPE. The same command goes on with a run that was stopped, and leaves a finished one
+    """Train RECIPE. The same command resumes a run that was stopped, and leaves a finished one
     as it is.
 
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
     announce_loading()
     chosen = with_data(override(recipe(name), overrides_of(context.args)), data_root)
-    place = RunFolder(out / chosen.name / str(seed))
-    place.check(chosen.as_dict(), seed)
-    if place.finished:
+    run_folder = RunFolder(out / chosen.name / str(seed))
+    run_folder.check(chosen.as_dict(), seed)
+    if run_folder.finished:
         click.echo("This run is finished; nothing was done.", err=True)
     else:
         train(
             chosen,
             seed,
-            place,
+            run_folder,
             device=device,
             data_root=data_root,
             workers=workers,
             tensorboard=tensorboard,
         )
-    tell(chosen, seed, place)
+    tell(chosen, seed, run_folder)
 
 
 def train(
     chosen: Recipe,
     seed: int,
-    place: RunFolder,
+    run_folder: RunFolder,
     *,
     device: str,
     data_root: Path | None,
@@ -89,12 +89,12 @@ def train(
     from avalanche_hfc.engine.run import run as run_recipe
 
     bar = RunBar(f"{chosen.name}, seed {seed}")
-    listeners = [bar, TensorBoard(place.path / "tensorboard")] if tensorboard else [bar]
+    listeners = [bar, TensorBoard(run_folder.path / "tensorboard")] if tensorboard else [bar]
     try:
         run_recipe(
             chosen,
             seed,
-            place.path,
+            run_folder.path,
             device=device,
             data_root=data_root,
             num_workers=workers,
@@ -104,7 +104,7 @@ def train(
         bar.close()
         again = shlex.join(["hfc", *sys.argv[1:]])
         click.echo(
-            f"\nhfc: stopped. What is done is kept in {place.path}. This goes on:\n{again}",
+            f"\nhfc: stopped. What is done is kept in {run_folder.path}. To resume:\n{again}",
             err=True,
         )
         sys.exit(130)
@@ -112,8 +112,8 @@ def train(
         bar.close()
 
 
-def tell(chosen: Recipe, seed: int, place: RunFolder) -> None:
-    last = place.read("steps")[-1]
+def tell(chosen: Recipe, seed: int, run_folder: RunFolder) -> None:
+    last = run_folder.read("steps")[-1]
     numbers = [
         f"{word} {float(last[column]):.4f}"
         for word, column in (("average", "average"), ("last", "accuracy"))
@@ -121,5 +121,5 @@ def tell(chosen: Recipe, seed: int, place: RunFolder) -> None:
     ]
     click.echo(
         f"{chosen.name}, seed {seed}: accuracy {', '.join(numbers)} on {last['classes']} "
-        f"classes. Rows: {place.path}"
+        f"classes. Rows: {run_folder.path}"
     )

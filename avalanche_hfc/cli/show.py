@@ -28,14 +28,14 @@ def show(context: click.Context, name: str) -> None:
     announce_loading()
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo(chosen.name)
-    facts = {
+    summary = {
         "command": command(chosen),
         "cost": cost(chosen),
         "expect": expectation(chosen),
         "tables": ", ".join(tables_of(name)),
     }
-    for word, text in facts.items():
-        click.echo(f"  {word:8} {text}")
+    for heading, text in summary.items():
+        click.echo(f"  {heading:8} {text}")
     show_values(chosen)
     show_forms(chosen)
 
@@ -58,10 +58,10 @@ def show_forms(chosen: Recipe) -> None:
         "\nmethod.recipe, the losses of HFCStrategy (z: share of old classes); those of this "
         "recipe are marked *"
     )
-    own = dict(chosen.method.options)["recipe"]
+    form_of_recipe = dict(chosen.method.options)["recipe"]
     for form, parts in HFC_FORMS.items():
         click.echo(
-            f"{'*' if form == own else ' '} {form:9} "
+            f"{'*' if form == form_of_recipe else ' '} {form:9} "
             + "; ".join(f"{part}: {words}" for part, words in parts.items())
         )
     for name, changed in other_forms(chosen).items():

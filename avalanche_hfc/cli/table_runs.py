@@ -61,8 +61,8 @@ def run_cells(
         failed = run_all(missing, options)
     except KeyboardInterrupt:
         click.echo(
-            "\nInterrupted. What is done is kept; the same command goes "
-            f"on:\n{shlex.join(['hfc', *sys.argv[1:]])}",
+            "\nInterrupted. What is done is kept; the same command resumes it:"
+            f"\n{shlex.join(['hfc', *sys.argv[1:]])}",
             err=True,
         )
         sys.exit(130)

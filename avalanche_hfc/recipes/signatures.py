@@ -167,7 +167,7 @@ def option_of(parameter: inspect.Parameter) -> Option | None:
         return None
     members = get_args(parameter.annotation) or (parameter.annotation,)
     choices = tuple(word for one in members if get_origin(one) is Literal for word in get_args(one))
-    types = [one for one in PLAIN if one in members or (one is str and choices)]
+    types: list[type] = [one for one in PLAIN if one in members or (one is str and choices)]
     if float in types:
         types = [one for one in types if one is not int]  # 0 for 0.0
     if any(get_origin(one) is Sequence for one in members):

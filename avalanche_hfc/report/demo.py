@@ -13,7 +13,7 @@ from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.paper_table import steps_of
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.report.tables import spread
-from avalanche_hfc.store.read import Run, read_runs
+from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
 
 COLORS = {
@@ -70,7 +70,7 @@ def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> 
     replace_file(path, as_png(draw([panel], look, height=360)))
 
 
-def rows_of(runs: Iterable[Run]) -> pd.DataFrame:
+def rows_of(runs: Iterable[RunData]) -> pd.DataFrame:
     """The rows of the demonstration's runs, with method and seed; of other recipes, none."""
     methods = {entry.recipe: entry.cell.row for entry in FURTHER_TABLES["demo"]["demo"]}
     rows = steps_of(runs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from avalanche_hfc.store.read import Group, Run
+from avalanche_hfc.store.read import Group, RunData
 from avalanche_hfc.store.run_folder import LOSS
 
 UNITS = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
@@ -68,7 +68,7 @@ def over_seeds(group: Group) -> pd.DataFrame:
     return pd.DataFrame({"mean": runs.mean(), "std": runs.std(), "num_seeds": runs.notna().sum()})
 
 
-def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
+def per_step(runs: Sequence[RunData], column: str) -> pd.DataFrame:
     """Mean, std and number of seeds of a column of steps.csv at each step; no rows where no run has
     the column.
     """
@@ -79,7 +79,7 @@ def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
     return pd.DataFrame({"mean": values.mean(), "std": values.std(), "num_seeds": values.size()})
 
 
-def predicts_by_means(run: Run) -> bool:
+def predicts_by_means(run: RunData) -> bool:
     """Whether the accuracy in steps.csv is that of the nearest class means: then the counts of the
     head are not the ones to show.
     """
@@ -97,7 +97,7 @@ def predicts_by_means(run: Run) -> bool:
     return bool(means < head)
 
 
-def class_table(run: Run) -> pd.DataFrame | None:
+def class_table(run: RunData) -> pd.DataFrame | None:
     """Accuracy, a row per class in the order of arrival, a column per step; nan before a class
     arrives. Index: brought_in, class, name.
     """
@@ -113,7 +113,7 @@ def class_table(run: Run) -> pd.DataFrame | None:
     return table.sort_index()
 
 
-def shared_class_table(runs: Sequence[Run]) -> tuple[pd.DataFrame | None, list[int]]:
+def shared_class_table(runs: Sequence[RunData]) -> tuple[pd.DataFrame | None, list[int]]:
     """(mean over seeds of `class_table`, the seeds in it). Seeds whose classes arrive in another
     order than the first's are left out.
     """
@@ -147,8 +147,8 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def taken_for(
-    runs: Sequence[Run], class_id: int, step: int, most: int = 3
+def predicted_as(
+    runs: Sequence[RunData], class_id: int, step: int, most: int = 3
 ) -> list[tuple[str, float]]:
     """(name, share of the class's images) of the classes that its images are mistaken for most,
     after a step; all seeds together.
@@ -201,7 +201,7 @@ def activity(train: pd.DataFrame) -> dict[str, dict[str, Any]]:
     }
 
 
-def over_epochs(runs: Sequence[Run], column: str) -> pd.DataFrame:
+def over_epochs(runs: Sequence[RunData], column: str) -> pd.DataFrame:
     """Mean and std over seeds of a column of train.csv at each row of training, counted through the
     run; with the step of each.
     """

@@ -23,7 +23,7 @@ from avalanche_hfc.report.tables import (
     markdown,
     paper_grid,
 )
-from avalanche_hfc.store.read import Run
+from avalanche_hfc.store.read import RunData
 from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
 from avalanche_hfc.store.run_folder import as_json
 
@@ -143,7 +143,7 @@ def table_of(
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
 
 
-def steps_of(runs: Iterable[Run]) -> pd.DataFrame:
+def steps_of(runs: Iterable[RunData]) -> pd.DataFrame:
     """The rows of steps.csv of all runs, with `recipe` and `seed`."""
     parts = [run.steps.assign(recipe=run.recipe["name"], seed=run.seed) for run in runs]
     return (
@@ -151,7 +151,7 @@ def steps_of(runs: Iterable[Run]) -> pd.DataFrame:
     )
 
 
-def record(cells: Iterable[TableCell], runs: Sequence[Run]) -> dict[str, str]:
+def record(cells: Iterable[TableCell], runs: Sequence[RunData]) -> dict[str, str]:
     """The runs behind a table, as files: steps.csv with their rows, machine.json with the versions
     and machines that they were trained with, each once.
     """

@@ -14,13 +14,13 @@ from avalanche_hfc.report.numbers import (
     measures,
     over_seeds,
     per_step,
+    predicted_as,
     predicts_by_means,
     shared_class_table,
-    taken_for,
 )
 from avalanche_hfc.report.sentences import DEFINITIONS, duration, paper_keys
 from avalanche_hfc.report.tables import compare, number, spread
-from avalanche_hfc.store.read import Group, Run
+from avalanche_hfc.store.read import Group, RunData
 
 MOST_FALLS = 10
 MOST_COLUMNS = 4  # recipes side by side
@@ -288,7 +288,9 @@ def classes(groups: Sequence[Group]) -> Section | None:
     )
 
 
-def _class_blocks(runs: Sequence[Run], table: pd.DataFrame, seeds: list[int], name: str) -> list:
+def _class_blocks(
+    runs: Sequence[RunData], table: pd.DataFrame, seeds: list[int], name: str
+) -> list:
     runs = [run for run in runs if run.seed in seeds]
     over = (
         f"Mean over seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else f"Seed {seeds[0]}."
@@ -311,7 +313,9 @@ def _class_blocks(runs: Sequence[Run], table: pd.DataFrame, seeds: list[int], na
     return blocks
 
 
-def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, means: bool) -> Table:
+def _fall_table(
+    runs: Sequence[RunData], table: pd.DataFrame, fell: pd.DataFrame, means: bool
+) -> Table:
     last_step = int(table.columns[-1])
     known = any(run.confusion is not None for run in runs)
     rows = []
@@ -332,7 +336,7 @@ def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, me
         ]
         wrong = [
             f"{name} ({share:.0%})".replace(" ", "\u00a0")
-            for name, share in taken_for(runs, row["class"], last_step)
+            for name, share in predicted_as(runs, row["class"], last_step)
         ]
         rows.append([*cells, *([Cell(", ".join(wrong) or "–")] if known else [])])
     head = [
@@ -344,10 +348,10 @@ def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, me
     ]
     head += [
         ("course", "0 to 100 %, since it arrived"),
-        *([("taken for", "share of its images, after the last step")] if known else []),
+        *([("predicted as", "share of its images, after the last step")] if known else []),
     ]
     caption = (
         f"The classes that fall fastest: {len(rows)} of {len(fell)} that are below their best."
     )
-    caption += " What they are taken for is by the linear head." if means and known else ""
+    caption += " What they are predicted as is by the linear head." if means and known else ""
     return Table(head, rows, caption, words=(0, 6))

@@ -121,7 +121,7 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert (
         process.returncode == 130
-        and "the same command goes on" in errors
+        and "the same command resumes it" in errors
         and "Traceback" not in errors
     )
     kept = rows.read_text()

@@ -20,19 +20,19 @@ from avalanche_hfc.report.numbers import (
     over_epochs,
     over_seeds,
     per_step,
+    predicted_as,
     predicts_by_means,
     shared_class_table,
-    taken_for,
 )
 from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
-from avalanche_hfc.store.read import Run, group_runs, read_runs, shared_name
+from avalanche_hfc.store.read import RunData, group_runs, read_runs, shared_name
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):
     frames = [
         None if rows is None else pd.DataFrame(rows) for rows in (steps, classes, confusion, train)
     ]
-    return Run(
+    return RunData(
         Path("x"),
         {"name": "x"},
         seed,
@@ -149,11 +149,11 @@ def test_what_a_class_is_taken_for_is_a_share_of_all_its_images_over_the_seeds()
         "count": [4, 5, 1, 9],
     }
     runs = [run(STEPS, CLASSES, rows), run(STEPS, CLASSES, {**rows, "count": [6, 1, 3, 9]}, seed=1)]
-    assert taken_for(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
+    assert predicted_as(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
     assert (
-        taken_for(runs, 7, 2, most=1) == [("b", 0.3)]
-        and taken_for(runs, 99, 2) == []
-        and taken_for([run(STEPS)], 7, 2) == []
+        predicted_as(runs, 7, 2, most=1) == [("b", 0.3)]
+        and predicted_as(runs, 99, 2) == []
+        and predicted_as([run(STEPS)], 7, 2) == []
     )
 
 
