@@ -33,7 +33,6 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_table import (
         paper_of,
-        record,
         steps_of,
         table_of,
         title_of,
@@ -52,7 +51,7 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
         runs, _ = read_runs([run.folder for run in done.finished])
         numbers = table_of(name, scale, cells, steps_of(runs), paper)
         stem = "-".join([name, scale, *options["only"]])
-        files = write_table(name, numbers, folder, stem, title, record(cells, runs))
+        files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
         click.echo(files[1].read_text())
         if paper is None:
             click.echo(

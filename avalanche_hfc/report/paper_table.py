@@ -325,7 +325,9 @@ def write_table(
     folder: Path,
     name: str,
     title: str = "",
-    recorded: Mapping[str, str] = {},
+    *,
+    cells: Iterable[TableCell] = (),
+    runs: Sequence[RunData] = (),
 ) -> list[Path]:
     """Write a table as CSV, markdown and LaTeX; all can be deleted and made again.
 
@@ -335,7 +337,8 @@ def write_table(
         folder: where the files go.
         name: how they are called.
         title: what stands above.
-        recorded: what `record` gives, for a table that keeps the rows of its runs.
+        cells: its cells; for a table that keeps the rows of its runs.
+        runs: the runs behind it; likewise.
 
     Returns:
         The paths: CSV, markdown and LaTeX first.
@@ -349,7 +352,7 @@ def write_table(
     )
     contents = dict(zip(form.files, texts, strict=True))
     if form.rows_in:
-        contents |= {f"{form.rows_in}/{file}": text for file, text in recorded.items()}
+        contents |= {f"{form.rows_in}/{file}": text for file, text in record(cells, runs).items()}
     paths = [folder / file.format(name) for file in contents]
     for path, text in zip(paths, contents.values(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
