@@ -8,7 +8,7 @@ Paths below are relative to the `avalanche` package; `C` columns, a column is a 
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from types import FunctionType
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from avalanche.core import BasePlugin
 from avalanche.training import ACECriterion
 from avalanche.training.losses import ICaRLLossPlugin
 from avalanche.training.plugins import BiCPlugin, LwFPlugin, SupervisedPlugin
@@ -23,8 +24,11 @@ from avalanche.training.supervised import DER, ER_ACE, BiC, ICaRL, LwF
 from avalanche.training.utils import cycle
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader, default_collate
+
+from avalanche_hfc._types import Strategy
 
 __all__ = [
     "RepairedICaRL",
@@ -65,7 +69,7 @@ class RepairedICaRLLossPlugin(ICaRLLossPlugin):
         mode, so its BatchNorm statistics drift and its dropout stays on.
     """
 
-    def after_training_exp(self, strategy, **kwargs):
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         self.old_model = None  # the parent copies when there is none
         super().after_training_exp(strategy, **kwargs)
         teacher: Any = self.old_model
@@ -84,7 +88,7 @@ class RepairedICaRL(ICaRL):
     multiple of the number of classes where that matters.
     """
 
-    def __init__(self, *, plugins=None, **icarl_kwargs):
+    def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **icarl_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **icarl_kwargs)
         self._criterion = exchange(self.plugins, ICaRLLossPlugin, RepairedICaRLLossPlugin)
 
@@ -123,7 +127,7 @@ class RepairedDER(DER):
     replay_loader: Iterator | None
     batch_logits: Tensor
 
-    def _before_training_exp(self, **kwargs):
+    def _before_training_exp(self, **kwargs: Any) -> None:
         super()._before_training_exp(**kwargs)
         if self.replay_loader is not None:
             self.replay_loader = cycle(
@@ -137,7 +141,7 @@ class RepairedDER(DER):
                 )
             )
 
-    def _after_forward(self, **kwargs):
+    def _after_forward(self, **kwargs: object) -> None:
         if self.replay_loader is not None:
             self.batch_logits = known_logits(
                 self.batch_logits, self.mb_output[: self.batch_size_mem]
@@ -145,7 +149,7 @@ class RepairedDER(DER):
         super()._after_forward(**kwargs)
 
 
-def multi_step_lr(optimizer, *, verbose=False, **options):
+def multi_step_lr(optimizer: Optimizer, *, verbose: bool = False, **options: Any) -> MultiStepLR:
     """`MultiStepLR` that accepts the argument torch has removed."""
     return MultiStepLR(optimizer, **options)
 
@@ -160,7 +164,7 @@ class RepairedBiCPlugin(BiCPlugin):
     leaves. The experience still needs a writable `dataset`: use `nc_benchmark`.
     """
 
-    def before_train_dataset_adaptation(self, strategy, **kwargs):
+    def before_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
         strategy.experience = copy(strategy.experience)  # the caller's experience keeps its data
         super().before_train_dataset_adaptation(strategy, **kwargs)
 
@@ -172,7 +176,12 @@ class RepairedBiCPlugin(BiCPlugin):
         """
         return F.cross_entropy(new_outputs / self.T, (old_outputs / self.T).softmax(1))
 
-    def bias_correction_step(self, strategy, persistent_workers=False, num_workers=0):
+    def bias_correction_step(
+        self,
+        strategy: Strategy,
+        persistent_workers: bool = False,
+        num_workers: int = 0,
+    ) -> None:
         modes = [(module, module.training) for module in strategy.model.modules()]
         shipped = BiCPlugin.bias_correction_step
         names = {
@@ -187,7 +196,7 @@ class RepairedBiCPlugin(BiCPlugin):
 class RepairedBiC(BiC):
     """BiC with `RepairedBiCPlugin`."""
 
-    def __init__(self, *, plugins=None, **bic_kwargs):
+    def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **bic_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **bic_kwargs)
         exchange(self.plugins, BiCPlugin, RepairedBiCPlugin)
 
@@ -216,7 +225,7 @@ class RepairedACECriterion(ACECriterion):
 class RepairedER_ACE(ER_ACE):
     """ER_ACE with `RepairedACECriterion` as `ace_criterion`."""
 
-    def __init__(self, **er_ace_kwargs):
+    def __init__(self, **er_ace_kwargs: object):
         super().__init__(**er_ace_kwargs)
         self.ace_criterion = RepairedACECriterion()
 
@@ -228,7 +237,7 @@ class RepairedLwFPlugin(LwFPlugin):
         forward moves its BatchNorm statistics and its dropout stays on.
     """
 
-    def after_training_exp(self, strategy, **kwargs):
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         super().after_training_exp(strategy, **kwargs)
         self.lwf.prev_model.eval().requires_grad_(False)
 
@@ -236,7 +245,7 @@ class RepairedLwFPlugin(LwFPlugin):
 class RepairedLwF(LwF):
     """LwF with `RepairedLwFPlugin`."""
 
-    def __init__(self, *, plugins=None, **lwf_kwargs):
+    def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **lwf_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **lwf_kwargs)
         exchange(self.plugins, LwFPlugin, RepairedLwFPlugin)
 

@@ -71,6 +71,7 @@ def test_every_file_belongs_to_a_layer():
         "__init__.py",
         "_earlier.py",
         "_names.py",
+        "_types.py",
         "_version.py",
     ]
 

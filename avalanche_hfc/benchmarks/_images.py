@@ -38,7 +38,7 @@ class TensorImages(Dataset):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, position):
+    def __getitem__(self, position: int) -> tuple[Tensor | Image.Image, int]:
         image = self.images[position]
         return Image.fromarray(
             image.permute(1, 2, 0).numpy()
@@ -64,7 +64,7 @@ class FileImages(Dataset):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, position):
+    def __getitem__(self, position: int) -> tuple:
         path = self.paths[position]
         try:
             with Image.open(path) as image:
@@ -133,7 +133,7 @@ class JoinedImages(FileImages):
         super().__init__([], targets, first.sizes | second.sizes, upright=True)
         self.first, self.second, self.grey = first, second, grey
 
-    def __getitem__(self, position):
+    def __getitem__(self, position: int) -> tuple:
         start = len(self.first)
         if position < start:
             return self.first[position]

@@ -109,7 +109,7 @@ class PositionDataset(Dataset):
             self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
         self._key = key if self._random else None
 
-    def __getitem__(self, position):
+    def __getitem__(self, position: int) -> tuple:
         """One sample, as the Avalanche data set gives it."""
         place = position
         if self.copies > 1:

@@ -40,7 +40,7 @@ class PlainTransform:
     def __init__(self, image_size: int):
         self.size = (image_size, image_size)
 
-    def __call__(self, image) -> Tensor:
+    def __call__(self, image: Tensor | Image.Image) -> Tensor:
         tensor = image if isinstance(image, Tensor) else TF.pil_to_tensor(image)
         if tensor.is_floating_point():
             tensor = tensor.mul(2).sub_(1)
@@ -57,7 +57,7 @@ def _plain(image_size: int, statistics: Statistics) -> tuple[Transform, Transfor
     return PlainTransform(image_size), PlainTransform(image_size)
 
 
-def _posterize(image: Image.Image, bits_to_keep: int, **options) -> Image.Image:
+def _posterize(image: Image.Image, bits_to_keep: int, **options: object) -> Image.Image:
     """timm asks for 0 bits at magnitude 10, in one of some 650 images. No bit kept is black; Pillow
     13 raises instead.
     """

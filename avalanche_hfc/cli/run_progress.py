@@ -3,13 +3,14 @@ TensorBoard.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from tqdm import tqdm
 
+from avalanche_hfc._types import Record
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.store.run_folder import LOSS
 
@@ -52,7 +53,7 @@ class RunBar(Progress):
     def batch(self, fraction: float) -> None:
         self.bar.update(fraction * self.images[self.step_now])
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: Record) -> None:
         losses = " ".join(
             f"{name.removeprefix(LOSS)} {value:.3g}"
             for name, value in row.items()
@@ -68,7 +69,7 @@ class RunBar(Progress):
                 f"{row['epoch'] + 1}: {words}"
             )
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Record) -> None:
         self.step_now = row["step"] + 1
         average = "" if row["average"] != row["average"] else f", average {row['average']:.3f}"
         self.accuracy = f"accuracy {row['accuracy']:.3f}{average}"
@@ -106,13 +107,13 @@ class TensorBoard(Progress):
 
         self.logger = TensorboardLogger(self.folder)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: Record) -> None:
         self._write(f"train/step {row['step']}/{row['phase']}", row, row["epoch"])
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Record) -> None:
         self._write("steps", row, row["step"])
 
-    def _write(self, place: str, row: Mapping[str, Any], x: int) -> None:
+    def _write(self, place: str, row: Record, x: int) -> None:
         for name, value in row.items():
             if isinstance(value, float) and value == value:
                 self.logger.log_single_metric(f"{place}/{name}", value, x)

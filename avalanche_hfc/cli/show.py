@@ -55,10 +55,10 @@ def show_forms(chosen: Recipe) -> None:
     if chosen.method.name != "hfc":
         return
     click.echo(
-        "\nmethod.recipe, the losses of HFCStrategy (z: share of old classes); those of this "
+        "\nmethod.form, the losses of HFCStrategy (z: share of old classes); those of this "
         "recipe are marked *"
     )
-    form_of_recipe = dict(chosen.method.options)["recipe"]
+    form_of_recipe = dict(chosen.method.options)["form"]
     for form, parts in HFC_FORMS.items():
         click.echo(
             f"{'*' if form == form_of_recipe else ' '} {form:9} "

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
+from avalanche_hfc._types import Options
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
@@ -33,12 +34,10 @@ class Done(NamedTuple):
 
     finished: list[TableRun]
     failed: list[tuple[TableRun, str]]
-    overrides: dict[str, Any]
+    overrides: Options
 
 
-def run_cells(
-    cells: Sequence[TableCell], arguments: Sequence[str], options: Mapping[str, Any]
-) -> Done:
+def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Options) -> Done:
     """Run what is missing of some cells. A folder of another recipe, or a wrong value, is an error
     before anything is written.
     """
@@ -76,7 +75,7 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
             click.echo(f"--{name} has no meaning for {', '.join(others)}.", err=True)
 
 
-def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[TableRun, str]]:
+def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
     """The runs that failed and why; the others go on."""
     import torch
 
@@ -95,6 +94,7 @@ def run_all(runs: Sequence[TableRun], options: Mapping[str, Any]) -> list[tuple[
         for run, row, error in results:
             bar.update()
             if error is None:
+                assert row is not None
                 lines.tell(f"{run}: {in_words(row)}")
             else:
                 said = reason(error)
@@ -140,7 +140,7 @@ class TableRunBar(RunBar):
             super()._say(f"{self.title}: {line}")
 
 
-def train_with_bar(run: TableRun, **options: Any) -> dict[str, Any]:
+def train_with_bar(run: TableRun, **options: Any) -> dict[str, str]:
     with closing(TableRunBar(str(run))) as bar:
         return train(run, progress=bar, **options)
 
@@ -168,7 +168,7 @@ def end(done: Done) -> None:
         sys.exit(1)
 
 
-def none_finished(table: str, options: Mapping[str, Any]) -> ValueError:
+def none_finished(table: str, options: Options) -> ValueError:
     return ValueError(
         f"No finished run of table {table} at scale {options['scale']} in {options['out']}. "
         "Leave out --no-run."

@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from avalanche.core import BasePlugin
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.templates import SupervisedTemplate
 from timm.models import get_pretrained_cfg
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from avalanche_hfc._types import Options
 from avalanche_hfc.engine.data import build_benchmark, learned_folders
 from avalanche_hfc.engine.schedule import SchedulePlugin
 from avalanche_hfc.models import (
@@ -43,8 +46,8 @@ OF_BACKBONE = {
 class Built(NamedTuple):
     """What a run needs: `strategy.train` each experience of `benchmark.train_stream`."""
 
-    benchmark: Any
-    strategy: Any
+    benchmark: NCScenario
+    strategy: SupervisedTemplate
 
 
 def build(
@@ -70,26 +73,26 @@ def build(
 # The model
 
 
-def tsavit(image_size: int, options: dict[str, Any]) -> nn.Module:
+def tsavit(image_size: int, options: Options) -> nn.Module:
     return TSAViT(image_size=image_size, **vit_arguments(options))
 
 
-def vit(image_size: int, options: dict[str, Any]) -> nn.Module:
+def vit(image_size: int, options: Options) -> nn.Module:
     return ViT(image_size=image_size, **vit_arguments(options))
 
 
-def dytox(image_size: int, options: dict[str, Any]) -> nn.Module:
+def dytox(image_size: int, options: Options) -> nn.Module:
     encoder = {name: value for name, value in options.items() if name != "drop_path"}
     return DyToxModel(
         ViTEncoder(image_size=image_size, **vit_arguments(encoder)), drop_path=options["drop_path"]
     )
 
 
-def convit(image_size: int, options: dict[str, Any]) -> nn.Module:
+def convit(image_size: int, options: Options) -> nn.Module:
     return DyToxModel(ConViTEncoder(image_size=image_size, **options))
 
 
-KINDS: dict[str, Callable[[int, dict[str, Any]], nn.Module]] = {
+KINDS: dict[str, Callable[[int, Options], nn.Module]] = {
     "tsavit": tsavit,
     "vit": vit,
     "dytox": dytox,
@@ -99,7 +102,7 @@ KINDS: dict[str, Callable[[int, dict[str, Any]], nn.Module]] = {
 }
 
 
-def vit_arguments(options: dict[str, Any]) -> dict[str, Any]:
+def vit_arguments(options: Options) -> Options:
     """Options of a recipe as those of our ViTs: what timm takes goes to `backbone_options`, where
     it is not the backbone's own.
     """
@@ -161,10 +164,10 @@ def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
     With `decay_all` False each is two: norms and biases, whose `decays` is False, follow the
     others.
     """
-    own: dict[str, Any] = {"momentum": train.momentum} if train.optimizer == "sgd" else {}
+    own: Options = {"momentum": train.momentum} if train.optimizer == "sgd" else {}
     kind = {"sgd": SGD, "adamw": AdamW}[train.optimizer]
     named = list(model.named_parameters())
-    groups: list[dict[str, Any]] = [{"params": [parameter for _, parameter in named], "scale": 1.0}]
+    groups: list[Options] = [{"params": [parameter for _, parameter in named], "scale": 1.0}]
     if train.head_lr_factor != 1:
         head = [parameter for name, parameter in named if name.split(".")[0] in HEAD_PARTS]
         rest = [parameter for name, parameter in named if name.split(".")[0] not in HEAD_PARTS]
@@ -177,7 +180,7 @@ def build_optimizer(train: TrainRecipe, model: nn.Module) -> Optimizer:
     return kind(groups, lr=train.lr, weight_decay=train.weight_decay, **own)
 
 
-def by_decay(group: dict[str, Any]) -> list[dict[str, Any]]:
+def by_decay(group: Options) -> list[Options]:
     """A parameter group in two: what has weight decay, and norms and biases without."""
     kept, free = (
         [parameter for parameter in group["params"] if decays(parameter) == wanted]
@@ -195,7 +198,7 @@ def build_strategy(
     *,
     device: str | torch.device = "cpu",
     plugins: Iterable[BasePlugin] = (),
-) -> Any:
+) -> SupervisedTemplate:
     """The strategy around a model. The schedule stands before the plugins given."""
     train, memory = recipe.train, recipe.memory
     budget = {

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
+
 from avalanche_hfc._names import lookup
 from avalanche_hfc.benchmarks import build_transforms
 from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
@@ -14,7 +16,7 @@ from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
 from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class, shortened
 from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
-from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, Statistics
+from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, Statistics, Transform
 from avalanche_hfc.recipes import Recipe
 
 Root = Path | str | None
@@ -56,7 +58,7 @@ NEEDED = {
 }  # data of the user's, which has no default place
 
 
-def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> Any:
+def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> NCScenario:
     """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder
     learned later.
 
@@ -110,7 +112,7 @@ def learned_folders(recipe: Recipe) -> tuple[str, ...]:
     return tuple(folders)
 
 
-def eval_transform(recipe: Recipe) -> Callable[[Any], Any]:
+def eval_transform(recipe: Recipe) -> Transform:
     """What an image goes through in evaluation."""
     data = recipe.data
     return build_transforms(

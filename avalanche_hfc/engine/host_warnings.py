@@ -4,6 +4,7 @@ commands. A user's program keeps them.
 
 import warnings
 from pathlib import Path
+from typing import TextIO
 
 HOST_PACKAGES = {"avalanche", "qpsolvers"}
 
@@ -14,7 +15,14 @@ def quiet_host() -> None:
     """
     show = warnings.showwarning
 
-    def show_ours(message, category, filename, lineno, file=None, line=None):
+    def show_ours(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if HOST_PACKAGES.isdisjoint(Path(filename).parts):
             show(message, category, filename, lineno, file, line)
 

@@ -4,12 +4,14 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
+from torch.nn import Module
 
+from avalanche_hfc._types import Record, Strategy
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.protocol import RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.store.checkpoint import save_checkpoint
@@ -30,14 +32,14 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, strategy: Any, note: Mapping[str, Any]) -> None:
+    def save_if_due(self, strategy: RunnableStrategy, note: Record) -> None:
         wait = self._took / COST if self.interval is None else self.interval
-        if hasattr(strategy, "state_dict") and time.perf_counter() - self._ended >= wait:
+        if time.perf_counter() - self._ended >= wait:
             self.save(strategy, note)
 
-    def save(self, strategy: Any, note: Mapping[str, Any]) -> None:
+    def save(self, strategy: RunnableStrategy, note: Record) -> None:
         """Nothing for a strategy without a state, such as Avalanche's own."""
-        if not hasattr(strategy, "state_dict"):
+        if not strategy.resumable:
             return
         start = time.perf_counter()
         save_checkpoint(self.folder, strategy.state_dict(), {**note, "rows": self.rows.counts})
@@ -52,6 +54,7 @@ class Recorder(SupervisedPlugin):
     needs: epochs are recorded whole.
     """
 
+    strategy: RunnableStrategy
     rows: RunRows
     saver: Saver
 
@@ -67,8 +70,8 @@ class Recorder(SupervisedPlugin):
         self._start = time.perf_counter()
         self._begin_epoch(0)
 
-    def begin(self, strategy: Any, rows: RunRows, saver: Saver) -> None:
-        self.rows, self.saver = rows, saver
+    def begin(self, strategy: RunnableStrategy, rows: RunRows, saver: Saver) -> None:
+        self.strategy, self.rows, self.saver = strategy, rows, saver
         strategy.draw_seed = self.seed
 
     def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
@@ -91,42 +94,47 @@ class Recorder(SupervisedPlugin):
 
     # Main epochs
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._begin_epoch(strategy.clock.train_exp_epochs)
 
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         if self._lr is None:  # after all plugins had their say in it
             self._lr = strategy.optimizer.param_groups[0]["lr"]
 
-    def after_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_backward(self, strategy: Strategy, **kwargs: object) -> None:
         self.weight_spread.add(StepTable.of(strategy).sample_weights)
         loss = strategy.loss.detach().double()
         self._loss = loss if self._loss is None else self._loss + loss
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         self._num_batches += 1
         self._num_images += len(strategy.mb_y)
         self.progress.batch(1 / len(strategy.dataloader) / strategy.train_epochs)
 
-    def after_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
 
     # Epochs of other phases
 
-    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._begin_epoch(strategy.phase_running.epoch)
 
-    def after_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         self._num_images += len(strategy.phase_running.batch[1])
 
-    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         phase = strategy.phase_running
         self._end_epoch(
             strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
         )
 
     def _end_epoch(
-        self, strategy: Any, phase: str, epoch: int, lr: float | None, trained: Any
+        self,
+        strategy: Strategy,
+        phase: str,
+        epoch: int,
+        lr: float | None,
+        trained: Module,
     ) -> None:
         self.images += self._num_images
         row = {
@@ -134,7 +142,7 @@ class Recorder(SupervisedPlugin):
             "phase": phase,
             "epoch": epoch,
             "lr": lr,
-            **{f"{LOSS}{name}": value for name, value in self._losses(strategy).items()},
+            **{f"{LOSS}{name}": value for name, value in self._losses().items()},
             **self.weight_spread.numbers(),
             "accuracy": None,
             "images_per_second": round(
@@ -153,12 +161,13 @@ class Recorder(SupervisedPlugin):
             "images": self.images,
         }
         done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
-        self.saver.save_if_due(strategy, {**note, "done": done})
+        self.saver.save_if_due(self.strategy, {**note, "done": done})
 
-    def _losses(self, strategy: Any) -> dict[str, float]:
-        """The terms of a strategy of ours; of another what it minimised."""
-        if hasattr(strategy, "losses"):
-            return strategy.losses.means
+    def _losses(self) -> Mapping[str, float]:
+        """The terms that the strategy has recorded; else what it minimised."""
+        terms = self.strategy.epoch_losses()
+        if terms is not None:
+            return terms
         if self._loss is None:
             return {}
         mean = self._loss.item() / self._num_batches

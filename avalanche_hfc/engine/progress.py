@@ -1,7 +1,8 @@
 """What a run tells the outside while it goes on. No torch."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from avalanche_hfc._types import Record
 
 
 class Progress:
@@ -17,10 +18,10 @@ class Progress:
     def batch(self, fraction: float) -> None:
         """A batch of the main phase is done: this fraction of the step's main phase."""
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: Record) -> None:
         """A row of train.csv."""
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Record) -> None:
         """A row of steps.csv."""
 
 
@@ -38,10 +39,10 @@ class Several(Progress):
         for listener in self.listeners:
             listener.batch(fraction)
 
-    def epoch(self, row: Mapping[str, Any]) -> None:
+    def epoch(self, row: Record) -> None:
         for listener in self.listeners:
             listener.epoch(row)
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Record) -> None:
         for listener in self.listeners:
             listener.step(row)

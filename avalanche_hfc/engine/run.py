@@ -8,18 +8,22 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
+from avalanche.benchmarks import NCScenario
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc._types import Experience, Json, Record
+from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -31,7 +35,7 @@ from avalanche_hfc.engine.step_rows import (
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
-AT_START: dict[str, Any] = {
+AT_START: Json = {
     "step": 0,
     "inside": False,
     "done": 0.0,
@@ -39,12 +43,20 @@ AT_START: dict[str, Any] = {
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class HasSettings(Protocol):
+    """What can be run: a `Recipe`, or what a caller's `build` understands."""
+
+    def as_dict(self) -> Json:
+        """Every setting, as plain data: what recipe.json holds."""
+
+
 def run(
-    recipe: Any,
+    recipe: HasSettings,
     seed: int,
     folder: Path | str,
     *,
-    build: Callable[..., Any] = build_recipe,
+    build: Callable[..., Built] = build_recipe,
     device: str = "cpu",
     data_root: Path | str | None = None,
     progress: Progress | None = None,
@@ -70,7 +82,8 @@ def run(
             return
         recorder = Recorder(progress or Progress(), seed)
         built = build(recipe, seed, device=device, data_root=data_root, plugins=(recorder,))
-        check_room(place, built.strategy)
+        strategy = runnable(built.strategy)
+        check_room(place, strategy)
         changed = place.begin(values, seed, machine(device))
         with logged(place.log):
             if changed:
@@ -79,8 +92,8 @@ def run(
                     "its rows may differ from an unbroken run's."
                 )
             rows = RunRows(place)
-            recorder.begin(built.strategy, rows, Saver(place.checkpoints, rows, checkpoint_seconds))
-            Run(place, built.benchmark, built.strategy, recorder, num_workers).go()
+            recorder.begin(strategy, rows, Saver(place.checkpoints, rows, checkpoint_seconds))
+            Run(place, built.benchmark, strategy, recorder, num_workers).go()
             place.finish()
 
 
@@ -88,7 +101,12 @@ class Run:
     """The steps of a run from where it stands."""
 
     def __init__(
-        self, place: RunFolder, benchmark: Any, strategy: Any, recorder: Recorder, num_workers: int
+        self,
+        place: RunFolder,
+        benchmark: NCScenario,
+        strategy: RunnableStrategy,
+        recorder: Recorder,
+        num_workers: int,
     ):
         self.place, self.benchmark, self.strategy, self.recorder = (
             place,
@@ -109,7 +127,7 @@ class Run:
         self.recorder.progress.begin(images, first + note["done"])
         for step, experience in enumerate(self.benchmark.train_stream):
             self.steps[list(experience.classes_in_this_experience)] = step
-            if step < first or (self._whole and step < self.num_steps - 1):
+            if step < first or (self.strategy.trains_on_stream and step < self.num_steps - 1):
                 continue
             interrupted = inside and step == first
             self.recorder.begin_step(
@@ -119,18 +137,13 @@ class Run:
             self.train(experience)
             self.write(step)
 
-    @property
-    def _whole(self) -> bool:
-        """Whether the strategy trains on all steps at once."""
-        return getattr(self.strategy, "trains_on_stream", False)
-
-    def restore(self) -> dict[str, Any] | None:
+    def restore(self) -> Json | None:
         """Load the last checkpoint and drop the rows behind it. Its note; None: from the
         beginning.
         """
         checkpoint = (
             load_checkpoint(self.place.checkpoints, self.check_rows)
-            if hasattr(self.strategy, "state_dict")
+            if self.strategy.resumable
             else None
         )
         if checkpoint is None:
@@ -149,7 +162,7 @@ class Run:
         log.info("goes on %s", where.format(**checkpoint.note))
         return checkpoint.note
 
-    def check_rows(self, note: Mapping[str, Any]) -> None:
+    def check_rows(self, note: Record) -> None:
         lacking = self.rows.lacking(note["rows"])
         if lacking:
             raise Damaged(
@@ -157,9 +170,10 @@ class Run:
                 f"{', '.join(f'{name}.csv' for name in lacking)}"
             )
 
-    def train(self, experience: Any) -> None:
+    def train(self, experience: Experience) -> None:
         self.strategy.train(
-            self.benchmark.train_stream if self._whole else experience, **self.options
+            self.benchmark.train_stream if self.strategy.trains_on_stream else experience,
+            **self.options,
         )
         self.seconds = self.recorder.seconds
 
@@ -203,11 +217,11 @@ def check_device(device: str) -> None:
         ) from None
 
 
-def check_room(place: RunFolder, strategy: Any) -> None:
+def check_room(place: RunFolder, strategy: RunnableStrategy) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
     optimizer's moments.
     """
-    if not hasattr(strategy, "state_dict"):
+    if not strategy.resumable:
         return
     weights = sum(
         value.numel() * value.element_size()

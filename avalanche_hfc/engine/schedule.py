@@ -2,10 +2,9 @@
 nothing to save, nothing to reset.
 """
 
-from typing import Any
-
 from avalanche.training.plugins import SupervisedPlugin
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes import TrainRecipe
 
@@ -20,7 +19,7 @@ class SchedulePlugin(SupervisedPlugin):
         self.recipe = train
         self.total_steps = total_steps
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         step = strategy.clock.train_exp_counter
         strategy.train_epochs = epochs_of(self.recipe, step)
         if self.recipe.decay_by_step:
@@ -28,7 +27,7 @@ class SchedulePlugin(SupervisedPlugin):
                 if group.get("decays", True):
                     group["weight_decay"] = self.recipe.weight_decay * self.total_steps / (step + 1)
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         rate = lr_of(self.recipe, strategy.clock.train_exp_epochs, strategy.train_epochs)
         for group in strategy.optimizer.param_groups:
             group["lr"] = rate * group.get("scale", 1.0)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from avalanche_hfc._types import Record
+from avalanche_hfc.engine.protocol import RunnableStrategy
 from avalanche_hfc.metrics import (
     StepCounts,
     accuracy,
@@ -16,37 +18,33 @@ from avalanche_hfc.metrics import (
     forgetting,
     forgetting_heterogeneity,
 )
-from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.store.run_folder import RunRows
-from avalanche_hfc.strategies import JointTraining
-
-Row = dict[str, Any]
 
 
-def judge(strategy: Any, data: Any, steps: Int[Tensor, "C"]) -> StepCounts:
+def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
     """One pass with what the strategy predicts with: its head, and the nearest means where it has
     them.
     """
-    means = getattr(strategy, "class_means", lambda: None)()
-    return evaluate(getattr(strategy, "predictor", strategy.model), data, steps, class_means=means)
+    return evaluate(strategy.predictor, data, steps, class_means=strategy.class_means())
 
 
-def summary(strategy: Any, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> Row:
+def summary(
+    strategy: RunnableStrategy, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]
+) -> Record:
     """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier,
     head or nearest means.
 
     A strategy that trains on the whole stream at once has one step, and no average.
     """
-    nme = getattr(strategy, "inference", "head") == "nme"
+    nme = strategy.inference == "nme"
     by_means = [math.nan if each.correct_nme is None else accuracy_nme(each) for each in counts]
     accuracies = by_means if nme else [accuracy(each) for each in counts]
-    whole = getattr(strategy, "trains_on_stream", False)
     return {
         "classes": int((steps >= 0).sum()),
         "images": int(counts[-1].total.sum()),
         "accuracy": accuracies[-1],
         "accuracy_nme": by_means[-1],
-        "average": math.nan if whole else sum(accuracies) / len(accuracies),
+        "average": math.nan if strategy.trains_on_stream else sum(accuracies) / len(accuracies),
         "forgetting": forgetting(counts, steps, nme=nme),
         "fh": forgetting_heterogeneity(counts[-1], steps),
     }
@@ -54,7 +52,7 @@ def summary(strategy: Any, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]
 
 def class_rows(
     step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[Record]:
     for k in (steps >= 0).nonzero().flatten().tolist():
         yield {
             "step": step,
@@ -69,7 +67,7 @@ def class_rows(
         }
 
 
-def confusion_rows(step: int, counts: StepCounts) -> Iterator[Row]:
+def confusion_rows(step: int, counts: StepCounts) -> Iterator[Record]:
     for k, predicted in counts.confusion.nonzero().tolist():
         yield {
             "step": step,
@@ -79,16 +77,9 @@ def confusion_rows(step: int, counts: StepCounts) -> Iterator[Row]:
         }
 
 
-def exemplar_rows(step: int, strategy: Any) -> Iterator[Row]:
-    """Ranked positions after the step. None where a strategy keeps no positions, or every image
-    (joint training).
-    """
-    memory = next(
-        (plugin for plugin in strategy.plugins if isinstance(plugin, HerdingReplayPlugin)), None
-    )
-    if memory is None or isinstance(strategy, JointTraining):
-        return
-    for k, positions in memory.positions_of_class().items():
+def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
+    """Ranked positions after the step."""
+    for k, positions in strategy.exemplars().items():
         for rank, position in enumerate(positions.tolist()):
             yield {"step": step, "class": k, "rank": rank, "position": position}
 

@@ -4,13 +4,13 @@ budget.
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Options, State
 from avalanche_hfc.memory.herding import check_rule, herding_order
 
 SHARES = {
@@ -174,14 +174,14 @@ class ExemplarMemory:
         each, remainder = divmod(self.total, max(num_classes, 1))
         return each + (self.share == "exact" and place >= num_classes - remainder)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         """The arguments that make a memory like this one."""
         return {
             name: getattr(self, name)
             for name in ("total", "per_class", "rule", "share", "hold_out")
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Plain data and tensors. `classes` and `positions` run side by side."""
         return {
             **self.settings(),
@@ -190,7 +190,7 @@ class ExemplarMemory:
             "positions": [ranked.clone() for ranked in self._ranked.values()],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` gave. A state of another budget or rule is refused, as is one
         that breaks the budget.
         """

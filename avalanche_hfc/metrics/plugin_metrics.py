@@ -24,6 +24,7 @@ from avalanche.evaluation.metric_utils import (
 )
 from torch import Tensor
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.metrics.counts import SeenColumns, StepCounts, count
 from avalanche_hfc.metrics.summary import (
     average_incremental_accuracy,
@@ -70,10 +71,10 @@ class StepMetric(PluginMetric[dict[str, float]]):
             for stream, by_step in self._counts.items()
         }
 
-    def before_training(self, strategy):
+    def before_training(self, strategy: Strategy) -> None:
         self._counts_now = False
 
-    def before_training_exp(self, strategy):
+    def before_training_exp(self, strategy: Strategy) -> None:
         if strategy.experience.current_experience != self._experience:
             self._experience = strategy.experience.current_experience
             self._step += 1
@@ -92,11 +93,11 @@ class StepMetric(PluginMetric[dict[str, float]]):
         self._steps = steps
         self._counts_now = True
 
-    def before_eval(self, strategy):
+    def before_eval(self, strategy: Strategy) -> None:
         self._batches = {}
         self._seen = SeenColumns(self._steps, strategy.device) if self._counts_now else None
 
-    def after_eval_iteration(self, strategy):
+    def after_eval_iteration(self, strategy: Strategy) -> None:
         if self._seen is None:
             return
         known = torch.isin(strategy.mb_y, self._seen.ids)
@@ -104,7 +105,7 @@ class StepMetric(PluginMetric[dict[str, float]]):
         judged = self._seen.judge(strategy.mb_output[known], targets)
         self._batches.setdefault(stream_type(strategy.experience), []).append((targets, *judged))
 
-    def after_eval(self, strategy):
+    def after_eval(self, strategy: Strategy) -> list[MetricValue]:
         values = []
         for stream, batches in self._batches.items():
             targets, predicted, gradient = (
@@ -117,7 +118,7 @@ class StepMetric(PluginMetric[dict[str, float]]):
                 values.append(self._value(strategy, stream))
         return values
 
-    def _value(self, strategy, stream: str) -> MetricValue:
+    def _value(self, strategy: Strategy, stream: str) -> MetricValue:
         info = {"metric_name": self.name, "phase_name": "eval", "stream_name": stream}
         name = generic_get_metric_name(default_metric_name_template, info)
         return MetricValue(self, name, self.result()[stream], strategy.clock.train_iterations)
@@ -176,23 +177,23 @@ class LossTerms(PluginMetric[dict[str, float]]):
         """
         return {name: value.item() / self._counts[name] for name, value in self._sums.items()}
 
-    def before_training_epoch(self, strategy):
+    def before_training_epoch(self, strategy: Strategy) -> None:
         self.reset()
 
-    def after_training_iteration(self, strategy):
+    def after_training_iteration(self, strategy: Strategy) -> None:
         self._add({**getattr(strategy, "loss_terms", {}), "total": strategy.loss.detach()})
 
-    def after_training_epoch(self, strategy):
+    def after_training_epoch(self, strategy: Strategy) -> list[MetricValue]:
         return self._values(strategy, "train")
 
-    def before_phase_epoch(self, strategy):
+    def before_phase_epoch(self, strategy: Strategy) -> None:
         self.reset()
 
-    def after_phase_iteration(self, strategy):
+    def after_phase_iteration(self, strategy: Strategy) -> None:
         terms = strategy.loss_terms
         self._add({**terms, "total": sum(terms.values())})
 
-    def after_phase_epoch(self, strategy):
+    def after_phase_epoch(self, strategy: Strategy) -> list[MetricValue]:
         return self._values(strategy, strategy.phase)
 
     def _add(self, terms: dict[str, Tensor]) -> None:
@@ -201,7 +202,7 @@ class LossTerms(PluginMetric[dict[str, float]]):
             self._sums[name] = self._sums[name] + value if name in self._sums else value
             self._counts[name] = self._counts.get(name, 0) + 1
 
-    def _values(self, strategy, phase: str) -> list[MetricValue]:
+    def _values(self, strategy: Strategy, phase: str) -> list[MetricValue]:
         position = strategy.clock.train_iterations
         return [
             MetricValue(self, f"Loss_Term_{name}/{phase}_phase", value, position)

@@ -3,7 +3,6 @@
 import difflib
 import inspect
 from collections.abc import Mapping
-from typing import Any
 
 import timm
 from timm.models import get_pretrained_cfg, is_model_in_modules
@@ -23,7 +22,12 @@ OWN_ARGUMENTS = {
 
 
 def build_backbone(
-    name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool
+    name: str,
+    image_size: Size,
+    patch_size: Size,
+    options: Mapping[str, object],
+    *,
+    pretrained: bool,
 ) -> VisionTransformer:
     """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches
     timm's weights.
@@ -43,7 +47,12 @@ def build_backbone(
 
 
 def _create(
-    name: str, image_size: Size, patch_size: Size, options: Mapping[str, Any], *, pretrained: bool
+    name: str,
+    image_size: Size,
+    patch_size: Size,
+    options: Mapping[str, object],
+    *,
+    pretrained: bool,
 ) -> VisionTransformer:
     arguments = dict(options)
     if not arguments.get("class_token", True):
@@ -89,7 +98,7 @@ def check_family(name: str) -> None:
         )
 
 
-def check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, object]) -> None:
     """Every key must be an argument of timm's `VisionTransformer` that is not set otherwise."""
     known = sorted(
         set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS}

@@ -9,6 +9,7 @@ from avalanche.models import DynamicModule
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import GrowingLinear
 
 
@@ -52,7 +53,7 @@ class BiasLayer(DynamicModule):
         newest = self.alpha * logits.index_select(1, self.class_ids) + self.beta
         return logits.index_copy(1, self.class_ids, newest.to(logits.dtype))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
         """Take as many class ids as come in."""
         incoming = state_dict.get(prefix + "class_ids")
         if incoming is not None and incoming.ndim == 1:

@@ -4,7 +4,7 @@ never trained.
 
 import operator
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ class ClassColumns(DynamicModule):
         super().__init__()
         self._padded_width = 0
 
-    def adaptation(self, experience: Any) -> None:
+    def adaptation(self, experience: object) -> None:
         """Training mode: `grow` by the experience's classes. Eval mode: only remember how wide
         outputs must be, until training goes on.
         """

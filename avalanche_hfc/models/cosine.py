@@ -6,13 +6,13 @@ id.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from avalanche_hfc._types import State
 from avalanche_hfc.models.columns import GrowingColumns, check_phase
 
 
@@ -115,7 +115,7 @@ class CosineHead(GrowingColumns):
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
         return self.spread(self.scale * self.similarity(embedding))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
         """Take as many proxies as come in. The parameters are then new ones, as after growth."""
         for age in ("old", "new"):
             own: Tensor = getattr(self, f"{age}_proxies")

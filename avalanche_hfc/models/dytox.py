@@ -4,13 +4,12 @@
 classes of the newest step.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
+from avalanche_hfc._types import State
 from avalanche_hfc.models.columns import GrowingColumns, check_phase
 from avalanche_hfc.models.convit import ConViTEncoder
 from avalanche_hfc.models.encoder import ViTEncoder
@@ -123,7 +122,7 @@ class TaskTokens(GrowingColumns):
         match = targets[:, None] == newest
         return (match * torch.arange(1, len(newest) + 1, device=newest.device)).sum(1)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
         """Take as many steps, and heads of such widths, as come in. The parameters are then new
         ones, as after growth.
         """
@@ -153,7 +152,7 @@ class TaskTokens(GrowingColumns):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _widths(state_dict: dict[str, Any], prefix: str) -> list[int]:
+def _widths(state_dict: State, prefix: str) -> list[int]:
     """The number of classes of each step's head in a state."""
     widths: list[int] = []
     while (class_ids := state_dict.get(f"{prefix}{len(widths)}.class_ids")) is not None:
@@ -191,7 +190,7 @@ class DyToxModel(EmbeddingModel):
         """t · D, the width of the embedding now."""
         return len(self.head.heads) * self.encoder.embed_dim
 
-    def adaptation(self, experience: Any) -> None:
+    def adaptation(self, experience: object) -> None:
         """Training mode: a step begins, in the phase "train". `head` grows by itself."""
         if self.training:
             self.set_phase("train")

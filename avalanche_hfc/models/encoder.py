@@ -7,7 +7,6 @@ patches of an h × w grid.
 
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
 
 import torch
 from avalanche.models import DynamicModule
@@ -38,7 +37,7 @@ class _BlocksOfViT(DynamicModule):
         adapter_dim: int,
         frozen_blocks: int,
         weights: Weights,
-        backbone_options: Mapping[str, Any] | None,
+        backbone_options: Mapping[str, object] | None,
     ):
         super().__init__()
         self._check_not_negative(adapter_dim=adapter_dim, frozen_blocks=frozen_blocks)
@@ -243,7 +242,7 @@ class ViTEncoder(_BlocksOfViT):
         adapter_dim: int = 0,
         frozen_blocks: int = 0,
         weights: Weights = None,
-        backbone_options: Mapping[str, Any] | None = None,
+        backbone_options: Mapping[str, object] | None = None,
     ):
         super().__init__(
             backbone,

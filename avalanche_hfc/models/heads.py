@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import State
 from avalanche_hfc.models.columns import UNSEEN_LOGIT, ClassColumns
 
 STARTS = {
@@ -99,7 +100,7 @@ class GrowingLinear(ClassColumns):
             F.linear(embedding, self.weight, self.bias).masked_fill(~self.seen, UNSEEN_LOGIT)
         )
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
         """Take as many rows as come in. The parameters are then new ones, as after growth."""
         incoming = state_dict.get(prefix + "weight")
         if (

@@ -6,7 +6,6 @@ then the patches of an h × w grid.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -77,7 +76,7 @@ class TSAViT(_PooledViT):
         frozen_blocks: int = 0,
         drop_path: float | int = 0.0,
         weights: Weights = None,
-        backbone_options: Mapping[str, Any] | None = None,
+        backbone_options: Mapping[str, object] | None = None,
         embedding_std: float | int = 0.02,
     ):
         self._check_own(tsa_blocks, drop_path, embedding_std)
@@ -138,7 +137,7 @@ class ViT(_PooledViT):
         adapter_dim: int = 0,
         frozen_blocks: int = 0,
         weights: Weights = None,
-        backbone_options: Mapping[str, Any] | None = None,
+        backbone_options: Mapping[str, object] | None = None,
     ):
         super().__init__(
             backbone,

@@ -4,10 +4,10 @@ went where.
 
 import math
 import pickle
+from collections.abc import Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -15,6 +15,7 @@ from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import GrowingLinear
 
 BACKBONE = "backbone."  # where TSAViT keeps the encoder
@@ -76,7 +77,7 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
     )
 
 
-def read_tensors(path: Path) -> dict[str, Any]:
+def read_tensors(path: Path) -> State:
     """Name -> tensor of a weights file; an entry that is no tensor stays, for the report."""
     if not path.is_file():
         raise FileNotFoundError(f"No weights file at {path.absolute()}.")
@@ -144,7 +145,7 @@ def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _few(names: dict[str, Any]) -> str:
+def _few(names: Collection[str]) -> str:
     first = list(names)[:3]
     return (
         ", ".join(first) + (f", … ({len(names)} names)" if len(names) > 3 else "")

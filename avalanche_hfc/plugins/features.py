@@ -1,13 +1,13 @@
 """Features of a data set: one pass, eval transform, model mode and random state as before."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from avalanche_hfc._types import HostDataset
 from avalanche_hfc.benchmarks.positions import collate, flatten
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.modes import evaluation_mode
@@ -49,7 +49,7 @@ def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Ten
 @torch.inference_mode()
 def features_of(
     model: nn.Module,
-    dataset: Any,
+    dataset: HostDataset,
     *,
     batch_size: int,
     device: torch.device,

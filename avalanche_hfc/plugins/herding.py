@@ -4,7 +4,7 @@ and the exemplars together.
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc._types import Experience, HostDataset, State, Strategy
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
@@ -54,7 +55,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.memory = ExemplarMemory(
             **checked_budget(mem_size, per_class), rule=rule, share=share, hold_out=self.hold_out
         )
-        self.sources: list[Any] = []  # data set of each step trained, in training order
+        self.sources: list[HostDataset] = []  # of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
         self._fresh: dict[
@@ -62,19 +63,19 @@ class HerdingReplayPlugin(SupervisedPlugin):
             # class id -> unit features of its exemplars, while the model is the one that gave them
         ] = {}
 
-    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         refuse_second_memory(strategy, self)
         if self.memory.rule != "first":
             feature_function(strategy.model)
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         self.forget_features()
 
     def forget_features(self) -> None:
         """The model has changed: features found by herding are no longer its own."""
         self._fresh = {}
 
-    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+    def after_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self._check_budget(strategy.experience)
         self.find_sources(strategy.experience)
@@ -85,12 +86,12 @@ class HerdingReplayPlugin(SupervisedPlugin):
             else strategy.adapted_dataset
         )
 
-    def after_forward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
         StepTable.of(strategy).on(
             strategy.mb_output
         )  # a class outside the head: said before the first update
 
-    def exemplars(self, class_ids: Iterable[int] | None = None) -> list[Any]:
+    def exemplars(self, class_ids: Iterable[int] | None = None) -> list[HostDataset]:
         """The exemplars, of all classes or of these, as data sets under the training transform, one
         for each step that has any.
         """
@@ -111,7 +112,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
             )
         )
 
-    def old_exemplars(self, experience: Any) -> list[Any]:
+    def old_exemplars(self, experience: Experience) -> list[HostDataset]:
         """The exemplars of the classes that this experience does not bring, as data sets under the
         training transform.
         """
@@ -120,7 +121,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
             class_id for class_id in self.memory.classes if class_id not in arriving
         )
 
-    def subsets(self, positions: Int[Tensor, "n"]) -> list[Any]:
+    def subsets(self, positions: Int[Tensor, "n"]) -> list[HostDataset]:
         """The images at these positions under the training transform, one data set for each step
         that has any.
         """
@@ -132,10 +133,12 @@ class HerdingReplayPlugin(SupervisedPlugin):
             start += length
         return parts
 
-    def after_training_exp(self, strategy: Any, num_workers: int = 0, **kwargs: Any) -> None:
+    def after_training_exp(
+        self, strategy: Strategy, num_workers: int = 0, **kwargs: object
+    ) -> None:
         self.update(strategy, num_workers)
 
-    def update(self, strategy: Any, num_workers: int = 0) -> None:
+    def update(self, strategy: Strategy, num_workers: int = 0) -> None:
         """Choose exemplars of the classes of the step being trained, with the model as it is.
         Saying it again changes nothing.
         """
@@ -163,7 +166,9 @@ class HerdingReplayPlugin(SupervisedPlugin):
         """Which images of the step may become exemplars of a class: all of its own."""
         return (targets == class_id).nonzero()[:, 0]
 
-    def _features(self, strategy: Any, data: Any, num_workers: int) -> Float[Tensor, "n D"]:
+    def _features(
+        self, strategy: Strategy, data: HostDataset, num_workers: int
+    ) -> Float[Tensor, "n D"]:
         """Features of a data set, or, where the rule reads none, as many empty rows."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
@@ -175,7 +180,9 @@ class HerdingReplayPlugin(SupervisedPlugin):
             num_workers=num_workers,
         )
 
-    def class_means(self, strategy: Any, *, flip: bool = False) -> dict[int, Float[Tensor, "D"]]:
+    def class_means(
+        self, strategy: Strategy, *, flip: bool = False
+    ) -> dict[int, Float[Tensor, "D"]]:
         """Unit mean of the unit features of each class's exemplars, under the eval transform: what
         `evaluate` takes as `class_means`.
 
@@ -196,7 +203,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         return {class_id: F.normalize(means[class_id], dim=0) for class_id in self.memory.classes}
 
     def _means(
-        self, strategy: Any, class_ids: Sequence[int], *, flip: bool
+        self, strategy: Strategy, class_ids: Sequence[int], *, flip: bool
     ) -> dict[int, Float[Tensor, "D"]]:
         """Mean of the unit features of these classes' exemplars, one pass."""
         if not class_ids:
@@ -214,7 +221,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
             class_id: F.normalize(features[targets == class_id]).mean(0) for class_id in class_ids
         }
 
-    def _check_budget(self, experience: Any) -> None:
+    def _check_budget(self, experience: Experience) -> None:
         """Memory for every class of the benchmark, where the benchmark knows them all: said before
         the first batch.
         """
@@ -225,7 +232,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
                 "classes: one of each is the least."
             )
 
-    def find_sources(self, experience: Any) -> None:
+    def find_sources(self, experience: Experience) -> None:
         """After `load_state_dict`: the data sets of the steps before, from the whole stream of the
         experience at hand.
         """
@@ -239,7 +246,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
             self._check_labels(step, dataset)
             self.sources.append(dataset)
 
-    def _check_labels(self, step: int, dataset: Any) -> None:
+    def _check_labels(self, step: int, dataset: HostDataset) -> None:
         start = sum(self._lengths[:step])
         targets = torch.as_tensor(list(dataset.targets))
         for class_id, ranked in self.positions_of_class().items():
@@ -254,23 +261,31 @@ class HerdingReplayPlugin(SupervisedPlugin):
         """Ranked positions by class id."""
         return {class_id: self.memory.of(class_id) for class_id in self.memory.classes}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {
             "memory": self.memory.state_dict(),
             "source_ids": list(self._source_ids),
             "lengths": list(self._lengths),
         }
 
-    def check_state(self, state: dict[str, Any]) -> None:
+    def check_state(self, state: State) -> None:
         """Raise, before anything is loaded, for a state of another budget or rule."""
         ExemplarMemory(**self.memory.settings()).load_state_dict(state["memory"])
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.memory.load_state_dict(state["memory"])
         self.forget_features()
         if self._source_ids != state["source_ids"]:
             self.sources = []  # found again when the next experience comes
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
+
+
+def exemplars_of(plugins: Iterable[object]) -> dict[int, Tensor]:
+    """Ranked positions of the exemplars of each class in the herding memory among these plugins;
+    empty where there is none.
+    """
+    memory = next((plugin for plugin in plugins if isinstance(plugin, HerdingReplayPlugin)), None)
+    return {} if memory is None else memory.positions_of_class()
 
 
 def checked_budget(
@@ -295,7 +310,7 @@ def checked_budget(
     return {"total" if name == "mem_size" else name: number}
 
 
-def experience_of(experience: Any, index: int) -> Any:
+def experience_of(experience: Experience, index: int) -> Experience:
     """The experience of this index in the stream that `experience` comes from, also where that is a
     slice of the benchmark's stream.
     """
@@ -310,7 +325,7 @@ def experience_of(experience: Any, index: int) -> Any:
     )
 
 
-def refuse_second_memory(strategy: Any, plugin: HerdingReplayPlugin) -> None:
+def refuse_second_memory(strategy: Strategy, plugin: HerdingReplayPlugin) -> None:
     """Raise where the host, or another plugin, keeps a memory of its own."""
     host, kind = type(strategy).__name__, type(strategy)
     if not (

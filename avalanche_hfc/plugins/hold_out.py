@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from avalanche_hfc._types import HostDataset, State, Strategy
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 
@@ -30,7 +31,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
             int, Tensor
         ] = {}  # class id -> indices in the data of the step being trained
 
-    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+    def after_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
         table = StepTable.of(strategy)
         table.learn(strategy.experience, strategy.clock.train_exp_counter)
         targets = torch.as_tensor(list(strategy.experience.dataset.targets))
@@ -49,7 +50,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         strategy.adapted_dataset = strategy.adapted_dataset.subset(trained.nonzero()[:, 0].tolist())
         super().after_train_dataset_adaptation(strategy, **kwargs)
 
-    def held_out_data(self, strategy: Any) -> tuple[list[Any], list[Any]]:
+    def held_out_data(self, strategy: Strategy) -> tuple[list[HostDataset], list[HostDataset]]:
         """(old, new): the images held out, of the steps before and of the one being trained, as
         data sets.
         """
@@ -63,7 +64,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         own = super().candidates(class_id, targets)
         return own[~torch.isin(own, self._arriving[class_id])]
 
-    def update(self, strategy: Any, num_workers: int = 0) -> None:
+    def update(self, strategy: Strategy, num_workers: int = 0) -> None:
         offset, known = sum(self._lengths), set(self.memory.classes)
         super().update(strategy, num_workers)
         num_held = self.memory.held_out(len(self.memory.classes))
@@ -80,14 +81,14 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
     def num_held(self) -> int:
         return sum(len(positions) for positions in self._held.values())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         held = {
             "held_classes": list(self._held),
             "held": [positions.clone() for positions in self._held.values()],
         }
         return super().state_dict() | held
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._held = {
             k: positions.clone()

@@ -2,7 +2,8 @@
 GRD can act in all of them.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from avalanche.training.templates.update_type.sgd_update import SGDUpdate
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
@@ -48,6 +50,9 @@ class Batch(NamedTuple):
     targets: Int[Tensor, "n"]
 
 
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
 class Host:
     """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC,
     Cumulative and most others.
@@ -57,7 +62,7 @@ class Host:
         True  # whether mb_x is all that is trained on in an iteration, from `before_forward` on
     )
 
-    def __init__(self, strategy: Any):
+    def __init__(self, strategy: Strategy):
         self.strategy = strategy
 
     def check(self) -> None:
@@ -84,7 +89,7 @@ class Host:
             )
 
     @staticmethod
-    def check_criterion(criterion: Any) -> None:
+    def check_criterion(criterion: Criterion) -> None:
         if isinstance(criterion, nn.CrossEntropyLoss):
             changed = {
                 name: getattr(criterion, name)
@@ -122,7 +127,7 @@ class Host:
     def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
         return FrozenTeacher.of(self.strategy).logits(x, self.forward)
 
-    def later_factor(self, plugin: Any) -> float:
+    def later_factor(self, plugin: object) -> float:
         """What the host will still multiply the loss with after this plugin has added to it."""
         return 1.0
 
@@ -149,7 +154,7 @@ class BiCHost(Host):
     def terms(self) -> list[Term]:
         return [term._replace(scale=self.classification_share()) for term in super().terms()]
 
-    def later_factor(self, plugin: Any) -> float:
+    def later_factor(self, plugin: object) -> float:
         order = self.strategy.plugins
         return self.classification_share() if order.index(plugin) < order.index(self.bic()) else 1.0
 
@@ -248,7 +253,7 @@ class ICaRLHost(Host):
         return model.train_classifier(model.feature_extractor(x))  # type: ignore[operator]  # in eval mode it would give distances
 
 
-def host_of(strategy: Any, plugin: Any) -> Host:
+def host_of(strategy: Strategy, plugin: object) -> Host:
     """The adapter for this strategy, checked; a ValueError that names host and plugin where the
     plugin cannot act.
     """

@@ -1,11 +1,12 @@
 """GFC and GRD as additive plugins: they add to the host's loss, wherever the host computed it."""
 
 from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 
+from avalanche_hfc._types import State, Strategy
 from avalanche_hfc.losses import relation_distillation
 from avalanche_hfc.plugins.hosts import Host, host_of
 from avalanche_hfc.plugins.steps import StepTable
@@ -27,20 +28,20 @@ class HostedPlugin(SupervisedPlugin):
         self.weight = checked_weight(type(self).__name__, weight)
         self.loss_terms = {}
 
-    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         self.host = host_of(strategy, self)
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self.loss_terms = {}
 
-    def after_forward(self, strategy: Any, **kwargs: Any) -> None:
+    def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
         StepTable.of(strategy).on(
             strategy.mb_output
         )  # a class outside the head: said before the first update, in the first step too
         self.host.after_forward()
 
-    def before_backward(self, strategy: Any, **kwargs: Any) -> None:
+    def before_backward(self, strategy: Strategy, **kwargs: object) -> None:
         table = StepTable.of(strategy)
         if table.num_old:
             name, term = self.term(table)
@@ -51,18 +52,18 @@ class HostedPlugin(SupervisedPlugin):
         """Name and value of what is added to the loss of this batch."""
         raise NotImplementedError
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         StepTable.of(strategy).forget_batch()
         FrozenTeacher.of(strategy).forget_batch()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The settings: nothing else outlives a batch."""
         return {"weight": self.weight}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.check_state(state)
 
-    def check_state(self, state: dict[str, Any]) -> None:
+    def check_state(self, state: State) -> None:
         """A state trained with other settings is refused: going on would be another training."""
         if state != self.state_dict():
             raise ValueError(
@@ -114,14 +115,14 @@ class GRDPlugin(HostedPlugin):
         self.normalise = normalise
         self.average: Literal["present", "seen"] = average
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         super().before_training_exp(strategy, **kwargs)
         if StepTable.of(strategy).num_old and FrozenTeacher.of(strategy).model is None:
             raise ValueError(
                 "GRDPlugin has no teacher: it must be in the strategy from the first step on."
             )
 
-    def before_forward(self, strategy: Any, **kwargs: Any) -> None:
+    def before_forward(self, strategy: Strategy, **kwargs: object) -> None:
         """The teacher runs first: while it does, no activations of the student are held."""
         if StepTable.of(strategy).num_old and self.host.sees_whole_batch:
             self.host.teacher_logits(strategy.mb_x)
@@ -140,10 +141,10 @@ class GRDPlugin(HostedPlugin):
         )
         return "relation", weight * relation
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         FrozenTeacher.of(strategy).take(strategy)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return super().state_dict() | {"normalise": self.normalise, "average": self.average}
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
+from torch.optim import Optimizer
 
+from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
-from avalanche_hfc.plugins.hosts import Host
+from avalanche_hfc.plugins.hosts import Criterion, Host
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
@@ -21,19 +23,19 @@ class OfficialLossPlugin(SupervisedPlugin):
     Criterion and plugin in one, as Avalanche's ICaRL does it: give it to a strategy as `criterion`.
     """
 
-    def __init__(self, *, eval_criterion: Any):
+    def __init__(self, *, eval_criterion: Criterion):
         super().__init__()
         self.eval_criterion = eval_criterion
         self._strategy: Any = None
 
-    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         self._strategy = strategy
         self._host = Host(strategy)
         try:
             self._host.check_criterion(self.eval_criterion)
         except ValueError as error:
             raise ValueError(
-                f"Recipe 'official' cannot act in {type(strategy).__name__}: {error}."
+                f"Form 'official' cannot act in {type(strategy).__name__}: {error}."
             ) from None
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -43,10 +45,10 @@ class OfficialLossPlugin(SupervisedPlugin):
         teacher_logits = self._host.teacher_logits(self._strategy.mb_x) if table.num_old else None
         return official_hfc(logits, targets, teacher_logits, table.on(logits))
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         FrozenTeacher.of(strategy).forget_batch()
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         FrozenTeacher.of(strategy).take(strategy)
 
 
@@ -67,7 +69,7 @@ class WarmUpCosinePlugin(SupervisedPlugin):
             return warm_up(self.lr, epoch, self.warm_up)
         return cosine(self.lr, self.lowest_lr, epoch, num_epochs)
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         rate = self.rate(strategy.clock.train_exp_epochs, strategy.train_epochs)
         for group in strategy.optimizer.param_groups:
             group["lr"] = rate * group.get("scale", 1.0)
@@ -81,17 +83,17 @@ class OptimizerQuirksPlugin(SupervisedPlugin):
     no schedule is disturbed. With a single group of parameters only the moments start anew.
     """
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         strategy.optimizer.state.clear()
 
-    def before_update(self, strategy: Any, **kwargs: Any) -> None:
+    def before_update(self, strategy: Strategy, **kwargs: object) -> None:
         if strategy.clock.train_exp_epochs % 3:
             for group in further_groups(strategy.optimizer):
                 for parameter in group["params"]:
                     parameter.grad = None
 
 
-def further_groups(optimizer: Any) -> list[dict[str, Any]]:
+def further_groups(optimizer: Optimizer) -> list[Options]:
     """The groups behind the first; where groups have a `scale`, those with another than the
     first.
     """

@@ -2,12 +2,13 @@
 strategy.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.losses import compensation_weights
 
 
@@ -33,13 +34,13 @@ class StepTable:
         self.sample_weights: SampleWeights | None = None
 
     @classmethod
-    def of(cls, strategy: Any) -> "StepTable":
+    def of(cls, strategy: Strategy) -> "StepTable":
         """The strategy's one table, made when first asked for."""
         if not hasattr(strategy, "step_table"):
             strategy.step_table = cls()
         return strategy.step_table
 
-    def learn(self, experience: Any, step: int) -> None:
+    def learn(self, experience: Experience, step: int) -> None:
         """Note the classes of a step before it is trained. Saying it again for the same step
         changes nothing.
         """
@@ -125,14 +126,14 @@ class StepTable:
         self._weights = None
         self.sample_weights = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {"classes": list(self.step_of), "steps": list(self.step_of.values())}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._take(dict(zip(state["classes"], state["steps"], strict=True)))
 
 
-def classes_of(experience: Any) -> list[int]:
+def classes_of(experience: Experience) -> list[int]:
     """Class ids of an experience. `classes_in_this_experience` is a list or a set, by benchmark;
     absent without a timeline.
     """
@@ -145,7 +146,7 @@ def classes_of(experience: Any) -> list[int]:
     return sorted(int(class_id) for class_id in class_ids)
 
 
-def known_classes(experience: Any) -> set[int]:
+def known_classes(experience: Experience) -> set[int]:
     """Class ids of an experience and, where the benchmark tells them, of those before and
     after it.
     """

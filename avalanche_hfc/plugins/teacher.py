@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from avalanche_hfc._types import Strategy
+
 
 class FrozenTeacher:
     """Θ^{t-1}: a copy in eval mode, without gradients. One forward per batch however many plugins
@@ -20,13 +22,13 @@ class FrozenTeacher:
         self._batch: tuple[Tensor, Any] | None = None
 
     @classmethod
-    def of(cls, strategy: Any) -> "FrozenTeacher":
+    def of(cls, strategy: Strategy) -> "FrozenTeacher":
         """The strategy's one teacher, made when first asked for."""
         if not hasattr(strategy, "frozen_teacher"):
             strategy.frozen_teacher = cls()
         return strategy.frozen_teacher
 
-    def take(self, strategy: Any) -> None:
+    def take(self, strategy: Strategy) -> None:
         """Copy the model at the end of a step; the second plugin that says so changes nothing."""
         if self.taken_after != strategy.clock.train_exp_counter:
             self.model = None  # before the copy: two teachers at once are memory for nothing

@@ -4,11 +4,10 @@ forms of HFC.
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from avalanche_hfc.recipes.by_name import recipe as recipe_of
 from avalanche_hfc.recipes.listing import tables_of
-from avalanche_hfc.recipes.options import Value
+from avalanche_hfc.recipes.options import LATER_EPOCHS, ON_ALL_SEEN, UPPER_BOUNDS, Value
 from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.tables import FURTHER, PAPER, SPECS
 
@@ -110,24 +109,28 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
 def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """Images that pass through training in each step, all epochs of all phases; roughly."""
     train, memory = recipe.train, recipe.memory
-    options: dict[str, Any] = dict(recipe.method.options)
     seen_classes = seen_images = 0
     by_step = []
     for step, (classes, arriving) in enumerate(sizes):
         kept = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
-        if recipe.method.name in ("joint", "avalanche-cumulative"):
+        if recipe.method.name in ON_ALL_SEEN:
             kept = seen_images
         images = arriving + kept
         total = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
         seen_classes, seen_images = seen_classes + classes, seen_images + arriving
-        if step and "tune_epochs" in options:
-            total += int(options["tune_epochs"]) * min(
-                memory.mem_size or seen_classes * (memory.per_class or 0), seen_images
-            )
-        if step and "compress_epochs" in options:
-            total += images * int(options["compress_epochs"] or train.epochs)
+        exemplars = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
+        for name, epochs in later_epochs(recipe).items() if step else ():
+            total += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
         by_step.append(total)
     return by_step
+
+
+def later_epochs(recipe: Recipe) -> dict[str, int]:
+    """Epochs of each phase after the main one, from the second step on, by the option that counts
+    them.
+    """
+    counts = {name: n for name, n in recipe.method.options if name in LATER_EPOCHS}
+    return {name: n if isinstance(n, int) else recipe.train.epochs for name, n in counts.items()}
 
 
 def cost(recipe: Recipe) -> str:
@@ -171,7 +174,7 @@ def expectation(recipe: Recipe) -> str:
     where = f"row {spec.row}, losses {spec.losses}, backbone {spec.backbone}"
     measure = (
         "the last accuracy, printed under every T"
-        if spec.row == "joint"
+        if spec.row in UPPER_BOUNDS
         else "the average over steps; single run of the authors"
     )
     return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {measure}"

@@ -44,8 +44,8 @@ class Row(NamedTuple):
 
 ROWS = {
     "hfc": Row("hfc", "tsavit"),
-    "hfc-paper": Row("hfc", "tsavit", (("recipe", "paper"),)),
-    "hfc-official": Row("hfc", "tsavit", (("recipe", "official"),)),
+    "hfc-paper": Row("hfc", "tsavit", (("form", "paper"),)),
+    "hfc-official": Row("hfc", "tsavit", (("form", "official"),)),
     "baseline+tsa": Row("baseline", "tsavit"),
     "baseline+tsa+gfc": Row("baseline", "tsavit", (("losses", "gfc"),)),
     "dytox": Row("dytox", "dytox"),

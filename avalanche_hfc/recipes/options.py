@@ -4,7 +4,7 @@ The names serve `hfc list`, `--help` and completion; a test compares them with t
 each class takes is read from its signature, in `signatures`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Value = str | int | float | bool | None | tuple
 
@@ -51,6 +51,12 @@ WITHOUT_MEMORY = (
     "avalanche-joint",
 )
 WITHOUT_LOSSES = ("hfc", "joint", *OF_AVALANCHE)  # the others take `losses`
+UPPER_BOUNDS = ("joint", "avalanche-joint")  # `upper_bound` of the classes
+ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the classes
+# Options that count the epochs of a phase after the main one, and what an epoch of it goes over:
+# the exemplars, or all that the main epochs do. None is as many as those.
+LATER_EPOCHS = {"tune_epochs": "exemplars", "compress_epochs": "all"}
+CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that were held out
 MODELS = ("tsavit", "vit", "dytox", "convit", "resnet32", "resnet18")
 
 
@@ -62,7 +68,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-def check(leaf: str, option: Option, value: Any) -> None:
+def check(leaf: str, option: Option, value: object) -> None:
     """Refuse a value of another type than the option's, or a string that is not among its choices.
 
     Args:

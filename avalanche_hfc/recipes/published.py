@@ -7,12 +7,12 @@ the nearest one is taken and said so.
 
 from typing import Any
 
-Layers = tuple[tuple[str, dict[str, Any]], ...]
+from avalanche_hfc._types import Options
+
+Layers = tuple[tuple[str, Options], ...]
 
 
-def sgd(
-    lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any
-) -> dict[str, Any]:
+def sgd(lr: float, epochs: int, batch_size: int, weight_decay: float, **more: Any) -> Options:
     return dict(
         optimizer="sgd",
         momentum=0.9,
@@ -24,13 +24,13 @@ def sgd(
     )
 
 
-def drops(*epochs: int, of: int, factor: float = 0.1) -> dict[str, Any]:
+def drops(*epochs: int, of: int, factor: float = 0.1) -> Options:
     return dict(
         schedule="drops", drops_at=tuple(epoch / of for epoch in epochs), drop_factor=factor
     )
 
 
-COSINE: dict[str, Any] = dict(schedule="cosine", lowest_lr=0.0)
+COSINE: Options = dict(schedule="cosine", lowest_lr=0.0)
 LATE = dict(
     schedule_delay=1
 )  # the authors' loop sets the rate at the end of an epoch, by that epoch's number
@@ -103,7 +103,7 @@ PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
 }
 
 POD_RELU = dict(last_relu=False, stage_relu=False, zero_residual=True)  # no ReLU after a map
-PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
+PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, Options]] = {
     ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False)),
     ("icarl", "resnet18"): ("published: iCaRL", dict(last_relu=False)),
     **{
@@ -119,12 +119,25 @@ PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     },
 }
 
-# (method, condition): "any", "cifar100" or "imagenet" by the data; "cnn" and "cnn-<data set>" with
-# a ResNet
+TRAINED_AS = {"vit-tiny": "dytox"}  # backbones that all methods train as the one they come from
+
+# (method, condition). At scale paper: "cifar100" or "imagenet" by the data; "cnn" and
+# "cnn-<data set>" with a ResNet. At scales paper and small: "<data set>-b<base>-t<steps>". "demo".
 POD_IMAGENET: Layers = (
     ("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),
 )
 POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
+FALLING = "published: FOSTER; one value for each step from the second on"
+FOSTER_BETAS: dict[str, tuple[float | tuple[float, ...], str]] = {  # on CIFAR-100
+    "b0-t5": ((0.97, 0.96, 0.95, 0.94), FALLING),
+    "b0-t10": ((0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94), FALLING),
+    "b0-t20": (0.96, "published: FOSTER"),
+    "b0-t25": (0.96, "our choice: no value is published, that of T = 20"),
+    "b0-t50": (0.96, "our choice: no value is published, that of T = 20"),
+    "b50-t5": (0.94, "published: FOSTER"),
+    "b50-t10": (0.94, "published: FOSTER"),
+    "b50-t25": (0.95, "published: FOSTER"),
+}
 PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL, CIFAR code", dict(flip=True)),),
     ("icarl", "cnn"): (
@@ -151,18 +164,22 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
         ("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),
     ),
     ("foster", "cnn"): (("published: FOSTER", dict(compress_epochs=130)),),
-}
-FALLING = "published: FOSTER; one value for each step from the second on"
-FOSTER_BETAS: dict[
-    tuple[float, int], tuple[float | tuple[float, ...], str]
-] = {  # CIFAR-100, (base fraction, T)
-    (0, 5): ((0.97, 0.96, 0.95, 0.94), FALLING),
-    (0, 10): ((0.98, 0.975, 0.97, 0.965, 0.96, 0.955, 0.95, 0.945, 0.94), FALLING),
-    (0, 20): (0.96, "published: FOSTER"),
-    (0, 25): (0.96, "our choice: no value is published, that of T = 20"),
-    (0, 50): (0.96, "our choice: no value is published, that of T = 20"),
-    (0.5, 5): (0.94, "published: FOSTER"),
-    (0.5, 10): (0.94, "published: FOSTER"),
-    (0.5, 25): (0.95, "published: FOSTER"),
-    (0.5, 50): (0.95, "published: FOSTER"),
+    **{
+        ("foster", f"cifar100-{protocol}"): ((source, dict(beta=beta)),)
+        for protocol, (beta, source) in FOSTER_BETAS.items()
+    },
+    ("foster", "cifar100-b50-t50"): (("published: FOSTER", dict(beta=0.95, compress_beta=0.98)),),
+    ("foster", "demo"): (
+        (
+            "our choice: the published values are for 20 exemplars of a class and more, here are "
+            "two",
+            dict(beta=0.8, compress_beta=0.8),
+        ),
+    ),
+    ("dytox", "demo"): (
+        (
+            "our choice: digits are not augmented, copies of an image would be the same",
+            dict(repeats=1),
+        ),
+    ),
 }

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.options import Option, Value, check
 from avalanche_hfc.recipes.signatures import (
     method_options,
@@ -28,8 +29,23 @@ CHOICES = {
     "train.schedule": ("constant", "cosine", "drops"),
 }
 
+# By method, its options under the name of an earlier version -> today's
+RENAMED = {"hfc": {"recipe": "form"}}
 
-def positive(part: str, **numbers: Any) -> None:
+
+def with_current_names(held: Record) -> Json:
+    """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
+    current = dict(held)
+    method = current.get("method", {})
+    options = RENAMED.get(method.get("name"), {})
+    leaves = {f"method.{before}": f"method.{now}" for before, now in options.items()}
+    for part, names in (("method", options), ("sources", leaves), ("overrides", leaves)):
+        if part in current:
+            current[part] = {names.get(name, name): v for name, v in current[part].items()}
+    return current
+
+
+def positive(part: str, **numbers: float | int | None) -> None:
     """Refuse numbers that are not above 0 and finite; None passes."""
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
@@ -272,7 +288,7 @@ class Recipe:
         overrides: Mapping[str, Value] | None = None,
     ) -> "Recipe":
         """The recipe with these leaves."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in leaves.items():
             part, key = leaf.split(".", 1)
             parts[part][key] = value
@@ -284,9 +300,9 @@ class Recipe:
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Json:
         """Plain data, for JSON."""
-        parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+        parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
             parts[part][name] = value
@@ -297,8 +313,9 @@ class Recipe:
         return json.loads(json.dumps(recipe))
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
+    def from_dict(cls, held: Record) -> "Recipe":
         """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
+        held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
         wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
         if wrong:
@@ -335,7 +352,7 @@ def differences(
     )
 
 
-def plain(value: Any) -> Value:
+def plain(value: Value | list) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -354,12 +371,12 @@ def fixed_options() -> dict[str, Option]:
     return options
 
 
-def leaf_options(model: Any, method: Any) -> dict[str, Option]:
+def leaf_options(model: Value, method: Value) -> dict[str, Option]:
     """What every leaf of a recipe with this model and this method may be; None for either: without
     its options.
     """
     options = dict(fixed_options())
     for part, chosen, read in (("model", model, model_options), ("method", method, method_options)):
         if chosen is not None:
-            options |= {f"{part}.{name}": option for name, option in read(chosen).items()}
+            options |= {f"{part}.{name}": option for name, option in read(str(chosen)).items()}
     return options

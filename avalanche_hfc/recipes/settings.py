@@ -5,12 +5,12 @@ replaces what an earlier one says.
 from collections.abc import Iterable, Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import UPPER_BOUNDS, WITHOUT_MEMORY, Value
 from avalanche_hfc.recipes.published import (
-    FOSTER_BETAS,
     PUBLISHED_METHODS,
     PUBLISHED_MODELS,
     PUBLISHED_TRAIN,
+    TRAINED_AS,
 )
 from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.signatures import method_options, model_options
@@ -80,7 +80,7 @@ def layers(spec: Spec) -> Iterator[Layer]:
 
 
 def data(spec: Spec) -> Iterator[Layer]:
-    joint = spec.parts.method in ("joint", "avalanche-joint")
+    joint = spec.parts.method in UPPER_BOUNDS
     protocol = {"data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
     yield "the whole data set", {"data.train_per_class": None, "data.test_per_class": None}
     yield (
@@ -205,7 +205,7 @@ def train(spec: Spec) -> Iterator[Layer]:
         yield whose, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=3)
     else:
         family = "cifar100" if spec.dataset == "cifar100" else "imagenet"
-        key = "dytox" if spec.backbone == "vit-tiny" else spec.parts.method
+        key = TRAINED_AS.get(spec.backbone, spec.parts.method)
         for source, published in PUBLISHED_TRAIN[key, family]:
             yield source, values("train", **published)
 
@@ -242,14 +242,14 @@ def method(spec: Spec) -> Iterator[Layer]:
         "default of the strategy",
         values("method", **{name: option.default for name, option in options.items()}),
     )
-    cnn = spec.backbone.startswith("resnet")
-    if spec.scale == "paper":
-        conditions = ["any", "cifar100" if spec.dataset == "cifar100" else "imagenet"]
-        conditions += ["cnn", f"cnn-{spec.dataset}"] if cnn else []
-        for condition in conditions:
-            for source, published in PUBLISHED_METHODS.get((key, condition), ()):
-                yield source, values("method", **published)
-    if spec.scale == "paper" and "drop_last" in options and not cnn:
+    for condition in conditions(spec):
+        for source, published in PUBLISHED_METHODS.get((key, condition), ()):
+            yield source, values("method", **published)
+    if (
+        spec.scale == "paper"
+        and "drop_last" in options
+        and spec.backbone in ("vit-base", "vit-tiny")
+    ):
         whose = (
             "published: DyTox"
             if spec.backbone == "vit-tiny"
@@ -258,13 +258,6 @@ def method(spec: Spec) -> Iterator[Layer]:
             else EVERY
         )
         yield whose, values("method", drop_last=True)
-    if key == "foster":
-        yield from foster(spec)
-    if key == "dytox" and spec.scale == "demo":
-        yield (
-            "our choice: digits are not augmented, copies of an image would be the same",
-            values("method", repeats=1),
-        )
     if spec.scale == "small" and "tune_epochs" in options:
         yield SMALL, values("method", tune_epochs=3)
     yield (
@@ -277,18 +270,16 @@ def method(spec: Spec) -> Iterator[Layer]:
     )
 
 
-def foster(spec: Spec) -> Iterator[Layer]:
+def conditions(spec: Spec) -> Iterator[str]:
+    """Those of PUBLISHED_METHODS that a recipe meets."""
     if spec.scale == "demo":
-        source = (
-            "our choice: the published values are for 20 exemplars of a class and more, here are "
-            "two"
-        )
-        yield source, values("method", beta=0.8, compress_beta=0.8)
-    elif spec.dataset == "cifar100":
-        beta, source = FOSTER_BETAS[spec.base_fraction, spec.num_steps]
-        yield source, values("method", beta=beta)
-        if (spec.base_fraction, spec.num_steps) == (0.5, 50):
-            yield "published: FOSTER", values("method", compress_beta=0.98)
+        yield "demo"
+        return
+    if spec.scale == "paper":
+        yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
+        if spec.backbone.startswith("resnet"):
+            yield from ("cnn", f"cnn-{spec.dataset}")
+    yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
 def values(part: str, **options: Value) -> dict[str, Value]:

@@ -132,10 +132,9 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "rule": RULES,
         "inference": replay.INFERENCES,
         "nca": proxies.FORMS,
-        "recipe": hfc.RECIPES,
         "outputs": icarl.OUTPUTS,
         "divisor": icarl.DIVISORS,
-        "form": icarl.FORMS,
+        "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
         "relation": ssil.RELATIONS if issubclass(cls, ssil.SSIL) else dytox.RELATIONS,
     }

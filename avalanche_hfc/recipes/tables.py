@@ -10,6 +10,7 @@ from avalanche_hfc.recipes.options import (
     CANNOT_RUN,
     METHODS,
     OF_AVALANCHE,
+    UPPER_BOUNDS,
     WITHOUT_LOSSES,
     WITHOUT_MEMORY,
 )
@@ -149,7 +150,7 @@ def spec_of(cell: PaperCell, scale: str) -> Spec:
     backbone = (
         "resnet-32" if scale != "paper" and cell.backbone == "resnet-18" else cell.backbone
     )  # small images, a third of the time
-    if cell.row in ("joint", "avalanche-joint"):
+    if cell.row in UPPER_BOUNDS:
         return Spec(dataset, 0, 1, None, cell.row, cell.losses, backbone, scale)
     if cell.row in WITHOUT_MEMORY:
         per_class = None

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 COMMON = (
     "model",
@@ -58,7 +58,7 @@ def load_class(name: str) -> type:
     return cls
 
 
-def load_module(name: str) -> Any:
+def load_module(name: str) -> ModuleType:
     path, _, word = name.partition(":")
     if not all(part.isidentifier() for part in path.split(".")) or not word.isidentifier():
         raise ValueError(

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.report.figures import Panel
 from avalanche_hfc.report.style import HEAT, heat_colour
 
@@ -92,7 +92,7 @@ class Heat:
         return self.table.shape[1] <= 12
 
     @property
-    def parts(self) -> list[list[dict[str, Any]]]:
+    def parts(self) -> list[list[Json]]:
         """Rows for the page, in parts of equal length: name, whether a new step begins, cells of
         (colour, percent) or None.
         """
@@ -131,7 +131,7 @@ class Fold:
     """Blocks under a heading that can be closed."""
 
     title: str
-    blocks: Sequence[Any]
+    blocks: Sequence[object]
     colour: int | None = None
     open: bool = False
     kind: str = "fold"
@@ -143,7 +143,7 @@ class Section:
 
     name: str
     title: str
-    blocks: Sequence[Any]
+    blocks: Sequence[object]
     short: str = ""
 
 

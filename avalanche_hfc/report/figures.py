@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
-from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -102,7 +102,7 @@ def _margins(
     return {**edges, "wspace": beside / wide, "hspace": between / high}
 
 
-def _fill(axes: Any, panel: Panel, look: Look) -> None:
+def _fill(axes: Axes, panel: Panel, look: Look) -> None:
     for curve in panel.curves:
         _plot(axes, curve, look)
     for start in panel.starts:
@@ -131,7 +131,7 @@ def _fill(axes: Any, panel: Panel, look: Look) -> None:
     axes.tick_params(colors=look.palette.muted, length=0, pad=6)
 
 
-def _plot(axes: Any, curve: Curve, look: Look) -> None:
+def _plot(axes: Axes, curve: Curve, look: Look) -> None:
     place = curve.colour % len(look.palette.series)
     colour, points = look.palette.series[place], curve.points.dropna(subset="mean")
     marker = (
@@ -177,7 +177,7 @@ def _plot(axes: Any, curve: Curve, look: Look) -> None:
         )
 
 
-def _legend(figure: Figure, grid: Sequence[Any]) -> None:
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     handles = {
         label: handle
         for axes in grid

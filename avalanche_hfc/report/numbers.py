@@ -4,11 +4,11 @@ in [0, 1].
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.store.read import Group, RunData
 from avalanche_hfc.store.run_folder import LOSS
 
@@ -181,7 +181,7 @@ def loss_terms(train: pd.DataFrame) -> list[str]:
     ]
 
 
-def activity(train: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def activity(train: pd.DataFrame) -> dict[str, Json]:
     """Whether GFC and GRD act: `spread`, `alone` and `relation`, each with its column and its mean
     from the second step on.
 

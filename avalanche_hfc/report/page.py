@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -154,7 +153,7 @@ def as_pngs(report: Report) -> dict[str, bytes]:
     return found
 
 
-def _flat(blocks: Iterable[Any]) -> list[Any]:
+def _flat(blocks: Iterable[object]) -> list[object]:
     return [
         inner
         for block in blocks

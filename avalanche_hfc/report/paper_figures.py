@@ -12,9 +12,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.numbers import measures, over_epochs
-from avalanche_hfc.report.paper_table import JOINT
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import replace_file
@@ -159,7 +159,9 @@ FIGURES = {
 
 def cells_drawn(figure: PaperFigure, cells: Iterable[TableCell]) -> list[TableCell]:
     """Those of a table that the figure shows. Joint training has one step and is in none."""
-    return [entry for entry in cells if figure.has(entry.cell) and entry.cell.row not in JOINT]
+    return [
+        entry for entry in cells if figure.has(entry.cell) and entry.cell.row not in UPPER_BOUNDS
+    ]
 
 
 def write_figure(figure: Figure, folder: Path, name: str) -> list[Path]:

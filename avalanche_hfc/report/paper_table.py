@@ -5,13 +5,14 @@ percent, FH × 1000.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
+from avalanche_hfc._types import Json, Options, Record
 from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
 from avalanche_hfc.recipes.listing import ALL_TABLES
-from avalanche_hfc.recipes.options import CANNOT_RUN
+from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
 from avalanche_hfc.recipes.signatures import method_class
 from avalanche_hfc.report.numbers import UNITS, measures
 from avalanche_hfc.report.tables import (
@@ -28,12 +29,12 @@ from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
 from avalanche_hfc.store.run_folder import as_json
 
 
-def paper_leader(row: Mapping[str, Any]) -> tuple[str, str]:
+def paper_leader(row: Record) -> tuple[str, str]:
     """Row and losses that the paper compares with: HFC, on other backbones both losses inside."""
     return ("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc")
 
 
-def both_losses(row: Mapping[str, Any]) -> tuple[str, str]:
+def both_losses(row: Record) -> tuple[str, str]:
     """Row and losses of the same method with both losses inside."""
     return row["row"], "hfc"
 
@@ -52,7 +53,7 @@ class TableForm(NamedTuple):
     columns: tuple[str, ...] = ("average",)
     over_steps: bool = False
     leads: Mapping[str, str] = {}
-    leader: Callable[[Mapping[str, Any]], tuple[str, str]] = paper_leader
+    leader: Callable[[Record], tuple[str, str]] = paper_leader
     grid: Callable[[pd.DataFrame], Grid] = paper_grid
     files: tuple[str, str, str] = ("{}.csv", "{}.md", "{}.tex")
     rows_in: str = ""
@@ -60,8 +61,8 @@ class TableForm(NamedTuple):
     unable: tuple[str, ...] = ()
 
 
-MEAN_LED: dict[str, Any] = {"over_steps": True, "leads": {"mean": "improvement"}}
-STEPS: dict[str, Any] = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
+MEAN_LED: Options = {"over_steps": True, "leads": {"mean": "improvement"}}
+STEPS: Options = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
 FORMS = {
     "cifar100": TableForm("CIFAR-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
     "imagenet100": TableForm("ImageNet-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
@@ -99,8 +100,7 @@ FORMS = {
 }
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
-JOINT = ("joint", "avalanche-joint")
-Row = dict[str, Any]
+Row = Json
 
 
 def table_of(
@@ -161,8 +161,10 @@ def record(cells: Iterable[TableCell], runs: Sequence[RunData]) -> dict[str, str
     rows = rows.assign(
         method=[cell.row for cell in of_run], losses=[cell.losses for cell in of_run]
     )
-    rows.loc[rows["method"].isin(JOINT), "average"] = math.nan  # one step: no average over steps
-    conditions: list[dict[str, Any]] = []
+    rows.loc[rows["method"].isin(UPPER_BOUNDS), "average"] = (
+        math.nan
+    )  # one step: no average over steps
+    conditions: list[Json] = []
     for run in runs:
         condition = {"versions": run.versions, "machine": run.machine}
         if condition not in conditions:
@@ -182,7 +184,7 @@ def measured(table: str, cells: Iterable[TableCell], rows: pd.DataFrame) -> Iter
         by_recipe.setdefault(name, []).append((seed, steps))
     for cell, name in cells:
         columns = FORMS[table].columns
-        if cell.row in JOINT:
+        if cell.row in UPPER_BOUNDS:
             columns = tuple(
                 dict.fromkeys("last" if name in ("average", "steps") else name for name in columns)
             )
@@ -234,11 +236,15 @@ def improvements(form: TableForm, ours: Sequence[Row]) -> Iterator[Row]:
         }
         for row in held.values():
             leader = held.get(_line(row, *form.leader(row)))
-            if leader is not None and row["losses"] == "host" and row["row"] not in ("hfc", *JOINT):
+            if (
+                leader is not None
+                and row["losses"] == "host"
+                and row["row"] not in ("hfc", *UPPER_BOUNDS)
+            ):
                 yield {**row, "column": name, "value": leader["value"] - row["value"]}
 
 
-def _line(row: Mapping[str, Any], name: str, losses: str) -> tuple:
+def _line(row: Record, name: str, losses: str) -> tuple:
     return (name, losses, row["backbone"], *(row[key] for key in PROTOCOL), row["seed"])
 
 
@@ -268,7 +274,7 @@ def printed_of(
     return printed[pd.Series(kept, index=printed.index, dtype=bool)]
 
 
-def _key(row: Mapping[str, Any] | pd.Series) -> tuple:
+def _key(row: Row | pd.Series) -> tuple:
     """Row, losses, backbone, data set, then numbers; an absent one is None."""
     return tuple(None if pd.isna(row[key]) else row[key] for key in KEYS[:-1])
 
@@ -300,7 +306,7 @@ def paper_of(path: Path | None = None) -> pd.DataFrame | None:
 
 
 def title_of(
-    table: str, scale: str, overrides: Mapping[str, Any], paper: pd.DataFrame | None
+    table: str, scale: str, overrides: Mapping[str, object], paper: pd.DataFrame | None
 ) -> str:
     """What the table is, and what a reader must know before comparing."""
     parts = [FORMS[table].title]

@@ -1,10 +1,10 @@
 """What a report says of a recipe and of a number, in words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
+from avalanche_hfc._types import Json, Record
 from avalanche_hfc.report.tables import KEYS
 from avalanche_hfc.store.read import Group, shared_name
 
@@ -28,7 +28,7 @@ DEFINITIONS = {
 }
 
 
-def paper_keys(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+def paper_keys(recipe: Record) -> Json | None:
     """The keys of the paper's numbers for a recipe (without `column`); None for a recipe that is
     none of the paper's cells.
     """
@@ -50,7 +50,7 @@ def paper_keys(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     return {key: keys[key] for key in KEYS if key != "column"}
 
 
-def _backbone(model: Mapping[str, Any]) -> str:
+def _backbone(model: Record) -> str:
     kind = str(model.get("kind", ""))
     own = str(model.get("backbone", kind))
     if own.startswith("vit_base") and model.get("embed_dim") is None:
@@ -83,7 +83,7 @@ def title(groups: Sequence[Group]) -> tuple[str, str]:
     )
 
 
-def _part(recipe: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _part(recipe: Record, name: str) -> Record:
     part = recipe.get(name)
     return part if isinstance(part, Mapping) else {}
 
@@ -111,7 +111,7 @@ def plain(value: object) -> str:
     return str(value)
 
 
-def verdicts(acting: Mapping[str, Mapping[str, Any]], num_steps: int) -> list[str]:
+def verdicts(acting: Mapping[str, Record], num_steps: int) -> list[str]:
     """Whether GFC and GRD act in a run, from `activity`."""
     if num_steps < 2:
         return ["One step only: by definition neither loss has anything to do before the second."]

@@ -12,11 +12,13 @@ import os
 import pickle
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import torch
+
+from avalanche_hfc._types import Json, Record, State
 
 FORMAT = 1
 BLOCK = 1 << 20  # bytes
@@ -28,11 +30,11 @@ class Damaged(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    state: dict[str, Any]
-    note: dict[str, Any]
+    state: State
+    note: Json
 
 
-def save_checkpoint(folder: Path, state: Mapping[str, Any], note: Mapping[str, Any]) -> None:
+def save_checkpoint(folder: Path, state: State, note: Record) -> None:
     """Make this the last checkpoint. An error leaves those that are there."""
     new = folder / "new"
     folder.mkdir(exist_ok=True)
@@ -65,7 +67,7 @@ def rotate(folder: Path) -> None:
     sync_folder(folder)
 
 
-def load_checkpoint(folder: Path, check: Callable[[Mapping[str, Any]], None]) -> Checkpoint | None:
+def load_checkpoint(folder: Path, check: Callable[[Record], None]) -> Checkpoint | None:
     """The last checkpoint that is whole; None if there is none. `check(note)` may refuse one with
     Damaged.
 
@@ -91,7 +93,7 @@ def load_checkpoint(folder: Path, check: Callable[[Mapping[str, Any]], None]) ->
     return None
 
 
-def read_note(folder: Path) -> dict[str, Any]:
+def read_note(folder: Path) -> Json:
     try:
         note = json.loads((folder / "note.json").read_text())
     except FileNotFoundError:
@@ -103,7 +105,7 @@ def read_note(folder: Path) -> dict[str, Any]:
     return note
 
 
-def read_state(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
+def read_state(path: Path, note: Record) -> State:
     """Read as data (`weights_only`), and only if it is byte for byte what was written."""
     try:
         num_bytes = path.stat().st_size
@@ -162,7 +164,7 @@ class DurableFile:
     def __enter__(self) -> "DurableFile":
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
                 self.flush()

@@ -2,13 +2,14 @@
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from avalanche_hfc._types import Json, Record
+from avalanche_hfc.recipes.schema import with_current_names
 from avalanche_hfc.store.run_folder import settings
 
 NEEDED = {
@@ -27,9 +28,9 @@ class RunData:
     """
 
     path: Path
-    recipe: Mapping[str, Any]
+    recipe: Record
     seed: int
-    versions: Mapping[str, Any]
+    versions: Record
     machine: str
     finished: bool
     steps: pd.DataFrame
@@ -52,7 +53,7 @@ class Group:
     unfinished: Sequence[RunData] = field(default=())  # shorter than the longest of the group
 
     @property
-    def recipe(self) -> Mapping[str, Any]:
+    def recipe(self) -> Record:
         return self.runs[0].recipe
 
     @property
@@ -109,7 +110,7 @@ def _group(label: str, runs: list[RunData]) -> Group:
     )
 
 
-def _labels(recipes: list[Mapping[str, Any]]) -> list[str]:
+def _labels(recipes: list[Record]) -> list[str]:
     """The recipes' names without what all of them share; where one stands twice, with the values
     that differ.
     """
@@ -178,7 +179,7 @@ def _read(path: Path) -> RunData | None:
     note = path / "recipe.json"
     try:
         held = json.loads(note.read_text())
-        recipe, versions = dict(held["recipe"]), dict(held.get("versions", {}))
+        recipe, versions = with_current_names(held["recipe"]), dict(held.get("versions", {}))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is no run folder: {note.name} does not hold a recipe "
@@ -193,7 +194,7 @@ def _read(path: Path) -> RunData | None:
             f"{path} holds the rows of several runs, not one run: its steps.csv has a column "
             "method."
         )
-    told: dict[str, Any] = {
+    told: Json = {
         "path": path,
         "recipe": {"name": path.parent.name, **recipe},
         "versions": versions,

@@ -3,9 +3,11 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from avalanche_hfc._types import Record
 
 RUN_COLUMNS = (
     "method",
@@ -56,10 +58,10 @@ class RowFile:
         with self.path.open(newline="") as file:
             return list(csv.DictReader(file))
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row: Record) -> None:
         self.extend([row])
 
-    def extend(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write."""
         lines = self._lines(rows)
         with self.path.open("a") as file:
@@ -67,11 +69,11 @@ class RowFile:
             file.flush()
             os.fsync(file.fileno())
 
-    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def replace(self, rows: Iterable[Record]) -> None:
         """These rows in the place of all that are there."""
         replace_file(self.path, self._line(self.columns) + self._lines(rows))
 
-    def _lines(self, rows: Iterable[Mapping[str, Any]]) -> str:
+    def _lines(self, rows: Iterable[Record]) -> str:
         return "".join(self._line([row[column] for column in self.columns]) for row in rows)
 
     @staticmethod

@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
+from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
+from avalanche_hfc.recipes.schema import with_current_names
 from avalanche_hfc.store.lock import RunLock
 from avalanche_hfc.store.rows import RowFile, replace_file
 
@@ -84,7 +85,7 @@ class RunFolder:
         text = self.csv(name).read_text()
         return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
 
-    def note(self) -> dict[str, Any] | None:
+    def note(self) -> Json | None:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
         where there is none.
         """
@@ -102,13 +103,13 @@ class RunFolder:
             raise ValueError(
                 f"{path} is not the recipe of a run. Move it away, or choose another folder."
             )
-        return content
+        return {**content, "recipe": with_current_names(content["recipe"])}
 
     @property
     def finished(self) -> bool:
         return "finished" in (self.note() or {})
 
-    def check(self, recipe: Mapping[str, Any], seed: int) -> None:
+    def check(self, recipe: Record, seed: int) -> None:
         """A ValueError unless the folder is free, or holds a run of this recipe and seed."""
         held = self.note()
         if held is None:
@@ -151,12 +152,12 @@ class RunFolder:
                 for folder in made:
                     folder.rmdir()
 
-    def begin(self, recipe: Mapping[str, Any], seed: int, machine: str) -> list[str]:
+    def begin(self, recipe: Record, seed: int, machine: str) -> list[str]:
         """Write recipe.json, before anything else. In a run that goes on: the differences of
         versions and machine, in words.
         """
         held = self.note()
-        now: dict[str, Any] = {
+        now: Json = {
             "recipe": dict(recipe),
             "seed": seed,
             "versions": versions(),
@@ -193,7 +194,7 @@ class RunRows:
         self.files["train"] = TrainFile(folder.csv("train"))
         self.counts = {name: len(file.rows()) for name, file in self.files.items()}
 
-    def add(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, name: str, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write. What has no value is None or nan, and an empty
         field in the file.
         """
@@ -233,7 +234,7 @@ class TrainFile(RowFile):
             *TRAIN_END,
         )
 
-    def extend(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, rows: Iterable[Record]) -> None:
         rows = list(rows)
         columns = self._columns([*self.columns, *(name for row in rows for name in row)])
         if columns != self.columns:
@@ -241,7 +242,7 @@ class TrainFile(RowFile):
             super().replace(dict.fromkeys(columns, "") | row for row in held)
         super().extend(dict.fromkeys(columns, "") | dict(row) for row in rows)
 
-    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def replace(self, rows: Iterable[Record]) -> None:
         """Also drops the columns of terms that none of these rows has."""
         rows = list(rows)
         self.columns = self._columns(
@@ -250,7 +251,7 @@ class TrainFile(RowFile):
         super().replace(rows)
 
 
-def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+def changes(before: Json, now: Json) -> str:
     """The settings that differ, with both values; empty where none does."""
     names = [*now, *(name for name in before if name not in now)]
     return "; ".join(
@@ -260,20 +261,20 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     )
 
 
-def as_json(content: dict[str, Any]) -> str:
+def as_json(content: Json) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def blank(value: Any) -> Any:
+def blank(value: object) -> object:
     """An empty field for what has no value. `value != value` is nan."""
     return "" if value is None or value != value else value
 
 
-def settings(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def settings(recipe: Record, prefix: str = "") -> Json:
     """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
     no setting.
     """
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name, value in json.loads(json.dumps(recipe)).items():
         path = f"{prefix}{name}"
         if path not in NO_SETTINGS:

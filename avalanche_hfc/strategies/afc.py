@@ -9,6 +9,7 @@ from avalanche.benchmarks.utils import concat_datasets
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc._types import Options, State
 from avalanche_hfc.losses import add_importance, importance_distillation, normalised_importance
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.steps import StepTable
@@ -44,11 +45,11 @@ class AFC(ProxyMethod):
         )
         return {"importance": self.importance_weight * self.step_factor(steps) * distance}
 
-    def end_step(self, **kwargs: Any) -> None:
+    def end_step(self, **kwargs: object) -> None:
         self.importance = self.find_importance(kwargs)
         super().end_step(**kwargs)
 
-    def find_importance(self, asked: dict[str, Any]) -> list[Tensor]:
+    def find_importance(self, asked: Options) -> list[Tensor]:
         """I of each stage: one pass over the step's data and the exemplars of older classes."""
         data = concat_datasets(
             [self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)]
@@ -69,9 +70,9 @@ class AFC(ProxyMethod):
 
         return self.model.stage_gradients(x, loss)
 
-    def method_state(self) -> dict[str, Any]:
+    def method_state(self) -> State:
         return super().method_state() | {"importance": self.importance}
 
-    def load_method_state(self, state: dict[str, Any]) -> None:
+    def load_method_state(self, state: State) -> None:
         super().load_method_state(state)
         self.importance = [importance.to(self.device) for importance in state["importance"]]

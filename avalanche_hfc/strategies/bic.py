@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from avalanche_hfc._types import HostDataset, Options
 from avalanche_hfc.losses import corrected_objective, knowledge_distillation
 from avalanche_hfc.models import BiasLayer, CorrectedHead
 from avalanche_hfc.models.modes import evaluation_mode
@@ -67,7 +68,7 @@ class BiC(BalancedReplay):
     ) -> dict[str, Tensor]:
         return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
 
-    def end_step(self, **kwargs: Any) -> None:
+    def end_step(self, **kwargs: object) -> None:
         if self.num_old:
             old, new = self.memory.held_out_data(self)
             if old and new:
@@ -89,7 +90,7 @@ class BiC(BalancedReplay):
         super().end_step(**kwargs)
 
     @torch.no_grad()
-    def held_out_logits(self, data: Any, asked: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def held_out_logits(self, data: HostDataset, asked: Options) -> tuple[Tensor, Tensor]:
         """Uncorrected logits and labels of the hold-out: eval mode and eval transform, one pass."""
         generator = torch.Generator()  # a loader draws a seed: not from the stream of the training
         loader = self.loader_of(data.eval(), self.eval_mb_size, asked, generator=generator)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import HostDataset, Options
 from avalanche_hfc.benchmarks.positions import PositionDataset, flatten
 from avalanche_hfc.losses import (
     binary_cross_entropy,
@@ -87,7 +88,7 @@ class DyTox(BalancedTuning, BalancedReplay):
     # Data
 
     def make_train_dataloader(
-        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: object
     ) -> None:
         if self.repeats == 1:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
@@ -105,7 +106,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         )
 
     def loader_of(
-        self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any
+        self, data: HostDataset, batch_size: int | None, asked: Options, **options: Any
     ) -> DataLoader:
         """A loader to train from, one that is told whether to shuffle, gives every image it meets
         `repeats` times in a row.

@@ -91,7 +91,7 @@ class FOSTER(ReplayMethod):
 
     # Boosting
 
-    def begin_step(self, **kwargs: Any) -> None:
+    def begin_step(self, **kwargs: object) -> None:
         self._weights = {}
         if self.num_old:
             self.model.head.begin_boosting(self._teacher().head)

@@ -1,5 +1,6 @@
 """HFC: herding replay, GFC and GRD around a cross-entropy host, Eq. 14."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.hosts import Criterion
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin, Weight
 from avalanche_hfc.plugins.official import OfficialLossPlugin, OptimizerQuirksPlugin, further_groups
 from avalanche_hfc.strategies._base.checks import check_flags
@@ -27,7 +29,7 @@ class Losses(NamedTuple):
     average: Literal["present", "seen"]
 
 
-RECIPES: dict[str, Losses | None] = {
+FORMS: dict[str, Losses | None] = {
     "default": Losses("balanced", "balanced", normalise=True, average="present"),
     "paper": Losses(
         1.0, 1.0, normalise=False, average="seen"
@@ -39,11 +41,11 @@ RECIPES: dict[str, Losses | None] = {
 class HFCStrategy(IncrementalTemplate):
     """HFC (Dong et al., ICCV 2023) as an Avalanche strategy.
 
-    `recipe` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z =
+    `form` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z =
     K^o/(K^o+K^t), relation targets that sum to 1, mean over the classes present. "paper": α1 = α2 =
     1, the equations as printed. "official": the released code's loss takes the place of the
     criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1)
-    and `relation_weight` (α2) replace the recipe's: a number above 0, or "balanced". `drop_last`
+    and `relation_weight` (α2) replace the form's: a number above 0, or "balanced". `drop_last`
     None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only:
     the defects of the released loop, a new optimizer every epoch, and parameters outside the
     optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, … of a step alone.
@@ -53,14 +55,15 @@ class HFCStrategy(IncrementalTemplate):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
+    refused_options: ClassVar[tuple[str, ...]] = ("recipe",)  # no recipe has the earlier name
 
     def __init__(
         self,
         *,
         model: Module,
         optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
-        recipe: str = "default",
+        criterion: Criterion = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        form: str = "default",
         mem_size: int | None = None,
         per_class: int | None = None,
         compensation_weight: Weight | None = None,
@@ -74,11 +77,14 @@ class HFCStrategy(IncrementalTemplate):
         plugins: Sequence[BasePlugin] | None = None,
         evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
         eval_every: int = -1,
+        recipe: str | None = None,  # the name of `form` in version 0.1
         **base_kwargs: Any,
     ):
-        parts = loss_parts(recipe, compensation_weight, relation_weight)
+        if recipe is not None:
+            form = renamed_form(recipe, form)
+        parts = loss_parts(form, compensation_weight, relation_weight)
         rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
-        given = [*(plugins or ()), *quirk_parts(recipe, optimizer_quirks, optimizer, plugins or ())]
+        given = [*(plugins or ()), *quirk_parts(form, optimizer_quirks, optimizer, plugins or ())]
         super().__init__(
             model=model,
             optimizer=optimizer,
@@ -94,21 +100,34 @@ class HFCStrategy(IncrementalTemplate):
             ],
             evaluator=evaluator,
             eval_every=eval_every,
-            drop_last=recipe == "official" if drop_last is None else drop_last,
+            drop_last=form == "official" if drop_last is None else drop_last,
             **base_kwargs,
         )
-        self.recipe, self.optimizer_quirks = recipe, optimizer_quirks
+        self.form, self.optimizer_quirks = form, optimizer_quirks
+
+
+def renamed_form(recipe: str, form: str) -> str:
+    """What `recipe`, the name of `form` in version 0.1, was given."""
+    if form != "default":
+        raise TypeError(f"HFCStrategy: form={form!r} and recipe={recipe!r}. Leave out recipe.")
+    warnings.warn(
+        f"HFCStrategy(recipe={recipe!r}) is now HFCStrategy(form={recipe!r}); `recipe` will be "
+        "removed in the next release.",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return recipe
 
 
 def loss_parts(
-    recipe: str, compensation_weight: Weight | None, relation_weight: Weight | None
+    form: str, compensation_weight: Weight | None, relation_weight: Weight | None
 ) -> list[BasePlugin]:
-    """The two loss plugins of a recipe; none for "official", whose loss is one piece."""
-    losses = lookup(RECIPES, recipe, "recipe")
+    """The two loss plugins of a form; none for "official", whose loss is one piece."""
+    losses = lookup(FORMS, form, "form")
     if losses is None:
         if compensation_weight is not None or relation_weight is not None:
             raise ValueError(
-                "Recipe 'official' has its weights inside: leave out compensation_weight and "
+                "Form 'official' has its weights inside: leave out compensation_weight and "
                 "relation_weight, "
                 f"got {compensation_weight!r} and {relation_weight!r}."
             )
@@ -124,16 +143,15 @@ def loss_parts(
 
 
 def quirk_parts(
-    recipe: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]
+    form: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]
 ) -> list[BasePlugin]:
     """The plugin of `optimizer_quirks`, where it is asked for and can act."""
     check_flags("HFCStrategy", optimizer_quirks=asked)
     if not asked:
         return []
-    if recipe != "official":
+    if form != "official":
         raise ValueError(
-            "HFCStrategy: optimizer_quirks=True acts only with recipe='official', got "
-            f"recipe={recipe!r}."
+            f"HFCStrategy: optimizer_quirks=True acts only with form='official', got form={form!r}."
         )
     if any(isinstance(plugin, OptimizerQuirksPlugin) for plugin in plugins):
         raise ValueError(

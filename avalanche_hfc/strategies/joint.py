@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from avalanche.models.utils import avalanche_model_adaptation
+from torch import Tensor
 
+from avalanche_hfc._types import State
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies._base.method import Method
@@ -26,6 +28,8 @@ class JointTraining(Method):
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
     refused_options: ClassVar[tuple[str, ...]] = ("losses", "gradient")
+    upper_bound = True
+    trains_on_all_seen = True
 
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
         unusable = [name for name in self.refused_options if name in kwargs]
@@ -43,7 +47,10 @@ class JointTraining(Method):
     def num_old(self) -> int:
         return 0  # every class counts as new
 
-    def begin_step(self, **kwargs: Any) -> None:
+    def exemplars(self) -> dict[int, Tensor]:
+        return {}  # every image is kept, none is chosen
+
+    def begin_step(self, **kwargs: object) -> None:
         if self._initial is not None and StepTable.of(self).current > 0:
             model: Any = self.model
             load_model(model, copy.deepcopy(self._initial))
@@ -56,8 +63,8 @@ class JointTraining(Method):
             self.clear_moments()
         super().begin_step(**kwargs)
 
-    def method_state(self) -> dict[str, Any]:
+    def method_state(self) -> State:
         return {"initial": self._initial}
 
-    def load_method_state(self, state: dict[str, Any]) -> None:
+    def load_method_state(self, state: State) -> None:
         self._initial = state["initial"]

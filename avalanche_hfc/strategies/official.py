@@ -18,7 +18,7 @@ WARM_UP_EPOCHS = 3  # released code, of 30 epochs a step
 def official_parts(
     *, num_classes: int | None = None, optimizer_quirks: bool = False, **model_options: Any
 ) -> tuple[TSAViT, Optimizer, list[BasePlugin]]:
-    """(model, optimizer, plugins) of the released code, for `HFCStrategy(recipe="official",
+    """(model, optimizer, plugins) of the released code, for `HFCStrategy(form="official",
     train_epochs=30, train_mb_size=64, …)`.
 
     The model: ViT-Base with adapters of width 64 in each of 11 blocks, embeddings and 5 blocks

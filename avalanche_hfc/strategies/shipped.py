@@ -31,6 +31,7 @@ from torch import Tensor
 from torch.nn import CrossEntropyLoss, Module, Sequential
 from torch.optim import Optimizer
 
+from avalanche_hfc._types import Options
 from avalanche_hfc.compat import (
     RepairedBiC,
     RepairedDER,
@@ -40,7 +41,7 @@ from avalanche_hfc.compat import (
 )
 from avalanche_hfc.models import EmbeddingModel
 from avalanche_hfc.plugins.herding import checked_budget
-from avalanche_hfc.plugins.hosts import Host
+from avalanche_hfc.plugins.hosts import Criterion, Host
 
 Number = float | int
 
@@ -56,6 +57,8 @@ class ComparisonRow(SupervisedTemplate):
     cannot_run: ClassVar[str | None] = (
         None  # why the row fails on current torch or with a growing head; None: it runs
     )
+    upper_bound: ClassVar[bool] = False  # as in `IncrementalTemplate`
+    trains_on_all_seen: ClassVar[bool] = False
     trains_on_stream: ClassVar[bool] = (
         False  # True: `train(stream)` once; False: `train(experience)` for each step
     )
@@ -65,7 +68,7 @@ class ComparisonRow(SupervisedTemplate):
         *,
         model: Module,
         optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        criterion: Criterion = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
         train_mb_size: int = 1,
         train_epochs: int = 1,
         eval_mb_size: int | None = None,
@@ -73,7 +76,7 @@ class ComparisonRow(SupervisedTemplate):
         plugins: Sequence[BasePlugin] | None = None,
         evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
         eval_every: int = -1,
-        host_options: dict[str, Any] | None = None,  # from the row itself, under the host's names
+        host_options: Options | None = None,  # from the row itself, under the host's names
     ):
         arguments = dict(
             **self._trained(model, criterion),
@@ -94,11 +97,11 @@ class ComparisonRow(SupervisedTemplate):
         """Images -> logits, as in evaluation."""
         return self.model
 
-    def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
+    def _trained(self, model: Module, criterion: Criterion) -> Options:
         """Model and criterion under the names the host has for them."""
         return {"model": model, "criterion": criterion}
 
-    def _check_plain(self, criterion: Any) -> None:
+    def _check_plain(self, criterion: Criterion) -> None:
         """Raise where the host would leave out what is special about a criterion."""
         try:
             Host.check_criterion(criterion)
@@ -124,6 +127,8 @@ class ShippedNaive(ComparisonRow, Naive):
 class ShippedCumulative(ComparisonRow, Cumulative):
     """Each step trains on the data of all steps so far."""
 
+    trains_on_all_seen = True
+
 
 class ShippedJointTraining(ComparisonRow, JointTraining):
     """The upper bound. Call `train(stream)` once, with the whole stream or a part of it; a second
@@ -131,6 +136,7 @@ class ShippedJointTraining(ComparisonRow, JointTraining):
     """
 
     trains_on_stream = True
+    upper_bound = True
 
 
 class _LwFRow(ComparisonRow):
@@ -210,8 +216,8 @@ class _ReplayLoopRow(ComparisonRow):
         mem_size: int | None = None,
         batch_size_mem: int | None = None,
         train_mb_size: int = 1,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008
-        host_options: dict[str, Any] | None = None,
+        criterion: Criterion = CrossEntropyLoss(),  # noqa: B008
+        host_options: Options | None = None,
         **common: Any,
     ):
         total = checked_budget(mem_size, None)["total"]
@@ -292,7 +298,7 @@ class _ICaRLRow(ComparisonRow):
         self,
         *,
         mem_size: int | None = None,
-        buffer_transform: Any = None,
+        buffer_transform: Callable | None = None,
         fixed_memory: bool = True,
         **common: Any,
     ):
@@ -302,7 +308,7 @@ class _ICaRLRow(ComparisonRow):
         }
         super().__init__(host_options={**options, "fixed_memory": fixed_memory}, **common)
 
-    def _trained(self, model: Module, criterion: Any) -> dict[str, Any]:
+    def _trained(self, model: Module, criterion: Criterion) -> Options:
         self._check_plain(criterion)
         if not isinstance(model, EmbeddingModel):
             own, given = type(self).__name__, type(model).__name__

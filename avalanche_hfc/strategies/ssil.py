@@ -71,7 +71,7 @@ class SSIL(ReplayMethod):
     def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
         return HerdingReplayPlugin(**budget, share="floor" if budget["per_class"] else "exact")
 
-    def begin_step(self, **kwargs: Any) -> None:
+    def begin_step(self, **kwargs: object) -> None:
         table = StepTable.of(self)
         newest = table.classes_of_step(table.current)
         if len(newest) == 1 and not self._warned:
@@ -85,7 +85,7 @@ class SSIL(ReplayMethod):
         super().begin_step(**kwargs)
 
     def make_train_dataloader(
-        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: object
     ) -> None:
         num_new = len(self.experience.dataset)
         num_replayed = len(self.adapted_dataset) - num_new

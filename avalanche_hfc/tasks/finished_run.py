@@ -4,11 +4,12 @@ step. Reading it changes nothing.
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
+from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import command
 from avalanche_hfc.store.checkpoint import Damaged, read_note, read_state
@@ -23,7 +24,7 @@ class FinishedRun:
         note = self.folder.note()
         if note is None:
             raise FileNotFoundError(f"{path} is no run folder: it has no recipe.json.")
-        self.note: dict[str, Any] = note
+        self.note: Json = note
         self.recipe = Recipe.from_dict(note["recipe"])
         if "finished" not in note:
             way = (
@@ -39,10 +40,10 @@ class FinishedRun:
         with self.folder.csv("classes").open(newline="") as file:
             self.class_names = {int(row["class"]): row["name"] for row in csv.DictReader(file)}
 
-    def strategy(self, device: str | torch.device = "cpu") -> Any:
+    def strategy(self, device: str | torch.device = "cpu") -> RunnableStrategy:
         """As it was at the end of the run."""
         recipe = without_weights(self.recipe)
-        strategy = build_strategy(recipe, build_model(recipe), device=device)
+        strategy = runnable(build_strategy(recipe, build_model(recipe), device=device))
         last = self.folder.checkpoints / "last"
         try:
             state = read_state(last / "state.pt", read_note(last))

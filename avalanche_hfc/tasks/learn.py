@@ -18,6 +18,7 @@ from avalanche_hfc.engine.data import (
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.run import machine, run
 from avalanche_hfc.recipes import Recipe, override
+from avalanche_hfc.recipes.options import LATER_EPOCHS
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json, versions
 from avalanche_hfc.tasks.finished_run import FinishedRun
@@ -78,10 +79,12 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
     recipe = finished.recipe
     if epochs is not None and epochs != recipe.train.epochs:
         given = {"train.epochs": str(epochs)}
-        if (
-            dict(recipe.method.options).get("compress_epochs", 0) is None
-        ):  # else it would follow the epochs: another method than trained
-            given["method.compress_epochs"] = str(recipe.train.epochs)
+        # what follows the main epochs would follow the new number: another method than trained
+        given |= {
+            f"method.{name}": str(recipe.train.epochs)
+            for name, count in recipe.method.options
+            if name in LATER_EPOCHS and count is None
+        }
         recipe = override(recipe, given)
     folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"

@@ -9,18 +9,22 @@ from typing import IO, Any, cast
 
 import numpy as np
 import torch
+from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import SupervisedPlugin
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
 from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.data import DATA_SETS, Root, plan_of, read_source
+from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.engine.run import peak_memory
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.recipes import Recipe, override
-from avalanche_hfc.recipes.describe import images_by_step, sizes_of
+from avalanche_hfc.recipes.describe import images_by_step, later_epochs, sizes_of
+from avalanche_hfc.recipes.options import CORRECTION_ROUNDS, LATER_EPOCHS
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
 EVAL_IMAGES = 128  # a batch of `evaluate`
@@ -97,7 +101,7 @@ def plan(
     trial = shortened_recipe(without_weights(recipe))
     benchmark = trial_benchmark(trial, source, batches)
     watch = Stopwatch()
-    strategy = build_strategy(trial, build_model(trial), device=device, plugins=(watch,))
+    strategy = runnable(build_strategy(trial, build_model(trial), device=device, plugins=(watch,)))
     train_trial(strategy, benchmark)
     eval_rate = evaluation_rate(strategy, benchmark)
     first, later = watch.rate(0), watch.rate(max(watch.steps))
@@ -166,7 +170,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     )
 
 
-def trial_benchmark(trial: Recipe, source: Source, batches: int) -> Any:
+def trial_benchmark(trial: Recipe, source: Source, batches: int) -> NCScenario:
     """Two steps of `batches` batches each; labels are dealt out anew."""
     train = some(source.train, 2 * batches * trial.train.batch_size)
     test = some(source.test, EVAL_IMAGES)
@@ -207,7 +211,7 @@ def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileIm
 def shortened_recipe(recipe: Recipe) -> Recipe:
     """One epoch of everything, and memory enough for the classes of the trial."""
     given = {"train.epochs": "1", "train.first_epochs": "none"}
-    for name in ("tune_epochs", "compress_epochs", "bias_rounds", "stage_2_epochs"):
+    for name in (*LATER_EPOCHS, *CORRECTION_ROUNDS):
         if name in dict(recipe.method.options):
             given[f"method.{name}"] = "1"
     return override(recipe, given)
@@ -221,10 +225,10 @@ class Stopwatch(SupervisedPlugin):
         self.steps: dict[int, list[tuple[float, int]]] = {}
         self._start = 0.0
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._start = self._now(strategy)
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         now = self._now(strategy)
         self.steps.setdefault(strategy.clock.train_exp_counter, []).append(
             (now - self._start, len(strategy.mb_y))
@@ -232,7 +236,7 @@ class Stopwatch(SupervisedPlugin):
         self._start = now
 
     @staticmethod
-    def _now(strategy: Any) -> float:
+    def _now(strategy: Strategy) -> float:
         if strategy.device.type == "cuda":
             torch.cuda.synchronize(strategy.device)
         return time.perf_counter()
@@ -243,15 +247,15 @@ class Stopwatch(SupervisedPlugin):
         return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
-def train_trial(strategy: Any, benchmark: Any) -> None:
-    if getattr(strategy, "trains_on_stream", False):
+def train_trial(strategy: RunnableStrategy, benchmark: NCScenario) -> None:
+    if strategy.trains_on_stream:
         strategy.train(benchmark.train_stream)
         return
     for experience in benchmark.train_stream:
         strategy.train(experience)
 
 
-def evaluation_rate(strategy: Any, benchmark: Any) -> float:
+def evaluation_rate(strategy: RunnableStrategy, benchmark: NCScenario) -> float:
     """Images a second of one pass, the second where the first took less than a second."""
     steps = torch.tensor([0, 0, 1, 1])
     data: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream])
@@ -280,11 +284,11 @@ class Counted(io.RawIOBase):
         return memoryview(data).nbytes
 
 
-def checkpoint_bytes(strategy: Any) -> int:
+def checkpoint_bytes(strategy: RunnableStrategy) -> int:
     """Model, optimizer, teacher, memory as a checkpoint holds them; 0 for a strategy that has
     none.
     """
-    if not hasattr(strategy, "state_dict"):
+    if not strategy.resumable:
         return 0
     counted = Counted()
     torch.save(strategy.state_dict(), cast(IO[bytes], counted))
@@ -307,8 +311,4 @@ def row_bytes(recipe: Recipe, sizes: Sizes) -> int:
 
 
 def epochs_in_all(recipe: Recipe, num_steps: int) -> int:
-    options: dict[str, Any] = dict(recipe.method.options)
-    further: int = sum(
-        options.get(name) or 0 for name in ("tune_epochs", "compress_epochs", "bias_rounds")
-    )
-    return num_steps * (recipe.train.epochs + further)
+    return num_steps * (recipe.train.epochs + sum(later_epochs(recipe).values()))

@@ -12,8 +12,6 @@ from torch import Tensor
 from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT
 from avalanche_hfc.engine.data import eval_transform
 from avalanche_hfc.models.modes import evaluation_mode
-from avalanche_hfc.plugins.features import feature_function
-from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
@@ -46,23 +44,16 @@ def predict(
     finished = FinishedRun(run)
     images = read_images(finished.recipe, paths)
     strategy = finished.strategy(device)
-    ids = sorted(StepTable.of(strategy).step_of)
+    ids = sorted(finished.class_names)
     names = [finished.class_names[class_id] for class_id in ids]
     predictor = strategy.predictor
-    means = (
-        strategy.nearest if getattr(getattr(strategy, "nearest", None), "known", False) else None
-    )
     found = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
         for path, image in zip(paths, images, strict=True):
             batch = image[None].to(strategy.device)
             probabilities = predictor(batch)[0, ids].float().softmax(0)
-            nearest = None
-            if means is not None:
-                embedding = feature_function(strategy.model)(batch).flatten(1)
-                nearest = ranked(
-                    1 + means.scores(embedding)[0, ids] / 2, names, top
-                )  # the scores are -‖…‖² of unit vectors
+            scores = strategy.nearest_scores(batch)  # -‖…‖² of unit vectors
+            nearest = None if scores is None else ranked(1 + scores[0, ids] / 2, names, top)
             found.append(Prediction(Path(path), ranked(probabilities, names, top), nearest))
     return found
 

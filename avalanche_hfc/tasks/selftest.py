@@ -4,14 +4,16 @@ stop and resume.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from avalanche.training.plugins import SupervisedPlugin
+from torch import nn
 
+from avalanche_hfc._types import Experience, Options, State, Strategy
 from avalanche_hfc.benchmarks import class_order, split_digits
 from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
@@ -40,6 +42,31 @@ ORDERS = {  # sha256 of the class ids joined by commas
     "imagenet1000": "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4",
 }
 Check = tuple[str, Callable[[], None]]
+SMALL_VIT: Options = {
+    "backbone": "vit_tiny_patch16_224",
+    "image_size": 8,
+    "patch_size": 4,
+    "msa_blocks": 1,
+    "backbone_options": {"embed_dim": 16, "num_heads": 2, "in_chans": 1},
+}
+
+
+class Case(NamedTuple):
+    """A method that is stopped in its second step and resumed: how it is built, and after which
+    event it stops.
+    """
+
+    model: Callable[[], nn.Module]
+    options: Options
+    stop_at: str
+
+
+CASES = {
+    "hfc": Case(lambda: TSAViT(**SMALL_VIT), {}, "after_training_epoch"),
+    "dytox": Case(
+        lambda: DyToxModel(ViTEncoder(**SMALL_VIT)), {"tune_epochs": 2}, "after_phase_epoch"
+    ),
+}
 
 
 class Failed(Exception):
@@ -63,7 +90,7 @@ def checks() -> Iterator[Check]:
             f"class order {name}",
             partial(same_order, name, published),
         )
-    for method in ("hfc", "dytox"):
+    for method in CASES:
         yield (
             f"{method}: stop inside a step, go on, same weights",
             partial(resumes, method),
@@ -159,10 +186,10 @@ class StopAfter(SupervisedPlugin):
 
     def __init__(self, event: str):
         super().__init__()
-        self.state: dict[str, Any] | None = None
+        self.state: State | None = None
         setattr(self, event, self.stop)
 
-    def stop(self, strategy: Any, **kwargs: Any) -> None:
+    def stop(self, strategy: Strategy, **kwargs: object) -> None:
         if strategy.clock.train_exp_counter == 1:
             self.state = strategy.state_dict()
             raise StopHere
@@ -174,7 +201,7 @@ def resumes(method: str) -> None:
     """
     stream = split_digits(num_steps=5).train_stream[:2]
     whole = train(small(method, []), stream)
-    stopper = StopAfter("after_training_epoch" if method == "hfc" else "after_phase_epoch")
+    stopper = StopAfter(CASES[method].stop_at)
     broken = small(method, [stopper])
     with suppress(StopHere):
         train(broken, stream)
@@ -195,15 +222,9 @@ def resumes(method: str) -> None:
         )
 
 
-def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
+def small(method: str, plugins: list[SupervisedPlugin], seed: int = 0) -> Strategy:
     torch.manual_seed(seed)
-    parts: dict[str, Any] = {"image_size": 8, "patch_size": 4, "msa_blocks": 1}
-    parts["backbone_options"] = {"embed_dim": 16, "num_heads": 2, "in_chans": 1}
-    tiny = "vit_tiny_patch16_224"
-    model: Any = (
-        DyToxModel(ViTEncoder(tiny, **parts)) if method == "dytox" else TSAViT(tiny, **parts)
-    )
-    options = {"tune_epochs": 2} if method == "dytox" else {}
+    model = CASES[method].model()
     return STRATEGIES[method](
         model=model,
         optimizer=torch.optim.AdamW(model.parameters()),
@@ -213,11 +234,11 @@ def small(method: str, plugins: list[Any], seed: int = 0) -> Any:
         eval_mb_size=256,
         plugins=plugins,
         evaluator=None,
-        **options,
+        **CASES[method].options,
     )
 
 
-def train(strategy: Any, stream: Any) -> Any:
+def train(strategy: Strategy, stream: Iterable[Experience]) -> Strategy:
     for experience in stream:
         strategy.train(experience)
     return strategy

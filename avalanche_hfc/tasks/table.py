@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.progress import Progress
@@ -114,7 +114,7 @@ def train(
     data_root: Path | None = None,
     num_workers: int = 0,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> dict[str, str]:
     """Train or go on with a run; the numbers of its last step, as text."""
     from avalanche_hfc.engine.run import run as run_recipe
 

@@ -98,7 +98,7 @@ def test_show_tells_every_value_with_its_source():
         "table per-class-20: row icarl, losses hfc, backbone resnet-32" in text
         and "data-centre GPU" in text
     )
-    assert "method.recipe" not in text
+    assert "losses of HFCStrategy" not in text
 
 
 def test_show_tells_what_the_forms_of_hfc_change():
@@ -107,7 +107,7 @@ def test_show_tells_what_the_forms_of_hfc_change():
     forms = text.split("\n\n")[-2:]
     assert forms[0].splitlines() == [
         "cifar100-b0-t10-hfc-paper@paper changes",
-        "  method.recipe: default -> paper",
+        "  method.form: default -> paper",
     ]
     assert (
         "  model.adapter_dim: 0 -> 64" in forms[1].splitlines()

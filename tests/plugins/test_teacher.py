@@ -212,7 +212,7 @@ def test_the_released_loss_refuses_a_criterion_whose_settings_would_have_no_effe
     before = weights(strategy.model)
     with pytest.raises(
         ValueError,
-        match=r"Recipe 'official' cannot act .* a CrossEntropyLoss with label_smoothing=0\.2; a plain",
+        match=r"Form 'official' cannot act .* a CrossEntropyLoss with label_smoothing=0\.2; a plain",
     ):
         train(strategy, benchmark.train_stream)
     assert same(before, weights(strategy.model))

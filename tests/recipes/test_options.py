@@ -12,10 +12,26 @@ from avalanche_hfc.memory.herding import RULES
 from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.recipes import METHODS, MODELS, method_options, model_options
 from avalanche_hfc.recipes.describe import HFC_FORMS
-from avalanche_hfc.recipes.options import CANNOT_RUN, WITHOUT_LOSSES, WITHOUT_MEMORY, check
+from avalanche_hfc.recipes.options import (
+    CANNOT_RUN,
+    LATER_EPOCHS,
+    ON_ALL_SEEN,
+    UPPER_BOUNDS,
+    WITHOUT_LOSSES,
+    WITHOUT_MEMORY,
+    check,
+)
 from avalanche_hfc.recipes.schema import CHOICES
 from avalanche_hfc.recipes.signatures import option_of, total_only, without_memory
-from avalanche_hfc.strategies import STRATEGIES, dytox, hfc, icarl, podnet_cscct, ssil
+from avalanche_hfc.strategies import (
+    STRATEGIES,
+    IncrementalTemplate,
+    dytox,
+    hfc,
+    icarl,
+    podnet_cscct,
+    ssil,
+)
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
@@ -29,6 +45,21 @@ def test_the_names_without_torch_are_those_of_the_classes():
     assert set(WITHOUT_LOSSES) == {name for name in METHODS if "losses" not in method_options(name)}
     assert {name for name in METHODS if total_only(name)} == {
         name for name in METHODS if name.startswith("avalanche-") or name in WITHOUT_MEMORY
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "property"), [(UPPER_BOUNDS, "upper_bound"), (ON_ALL_SEEN, "trains_on_all_seen")]
+)
+def test_what_is_told_of_methods_by_name_is_a_property_of_their_classes(names, property):
+    assert set(names) == {name for name, kind in STRATEGIES.items() if getattr(kind, property)}
+
+
+def test_a_method_has_later_phases_if_and_only_if_an_option_counts_their_epochs():
+    counted = {name for name in METHODS if LATER_EPOCHS.keys() & method_options(name).keys()}
+    template = IncrementalTemplate.phases
+    assert counted == {
+        name for name, kind in STRATEGIES.items() if getattr(kind, "phases", template) != template
     }
 
 
@@ -138,9 +169,9 @@ def test_the_types_of_an_option_are_those_of_its_annotation_else_of_its_default(
         (method_options("icarl")["form"].choices, icarl.FORMS),
         (method_options("ssil")["relation"].choices, ssil.RELATIONS),
         (method_options("dytox")["relation"].choices, dytox.RELATIONS),
-        (method_options("hfc")["recipe"].choices, hfc.RECIPES),
+        (method_options("hfc")["form"].choices, hfc.FORMS),
         (method_options("hfc")["relation_weight"].choices, ("balanced",)),
-        (tuple(HFC_FORMS), hfc.RECIPES),
+        (tuple(HFC_FORMS), hfc.FORMS),
         (CHOICES["data.transforms"], TRANSFORMS),
     ],
     ids=lambda value: "",
@@ -150,15 +181,15 @@ def test_the_words_of_an_option_are_those_of_its_registry(words, allowed):
 
 
 def test_what_is_said_of_the_forms_of_hfc_is_what_they_are():
-    assert hfc.RECIPES["default"] == ("balanced", "balanced", True, "present")
+    assert hfc.FORMS["default"] == ("balanced", "balanced", True, "present")
     assert HFC_FORMS["default"]["classification"] == "(1 - z) L_FC"
     assert (
         HFC_FORMS["default"]["relation"]
         == "z L_RD, targets that sum to 1, mean over the classes present"
     )
-    assert hfc.RECIPES["paper"] == (1, 1, False, "seen")
+    assert hfc.FORMS["paper"] == (1, 1, False, "seen")
     assert (
         HFC_FORMS["paper"]["classification"] == "1 L_FC"
         and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
     )
-    assert hfc.RECIPES["official"] is None
+    assert hfc.FORMS["official"] is None

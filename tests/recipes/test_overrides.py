@@ -22,7 +22,7 @@ RESNET = recipe("cifar100-b0-t10-bic+hfc-resnet32@paper")
         (FOSTER, "compress_epochs", "none", "method.compress_epochs", None),
         (FOSTER, "beta", "0.97, 0.96", "method.beta", (0.97, 0.96)),
         (FOSTER, "beta", "0.95", "method.beta", 0.95),
-        (HFC, "recipe", "official", "method.recipe", "official"),
+        (HFC, "form", "official", "method.form", "official"),
         (HFC, "residual", "true", "model.residual", True),
         (HFC, "lr", "1", "train.lr", 1.0),
         (HFC, "class_order", "none", "data.class_order", None),
@@ -52,6 +52,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
     ("own", "given", "said"),
     [
         (HFC, {"epoch": "3"}, "no value 'epoch'. Did you mean train.epochs"),
+        (HFC, {"method.recipe": "paper"}, "no value 'method.recipe'. Did you mean method.form"),
         (HFC, {"method.relation_weigth": "1"}, "Did you mean method.relation_weight"),
         (HFC, {"fish": "3"}, "no value 'fish'. Known: data.dataset, "),
         (HFC, {"epochs": "many"}, "train.epochs must be a whole number, got 'many'"),

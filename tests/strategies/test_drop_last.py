@@ -31,9 +31,9 @@ STREAM = benchmark_of().train_stream  # 12 images a step, and up to 12 exemplars
         (dict(), [8, 4], [8, 8, 8]),
         (dict(train_mb_size=7), [7, 5], [7, 7, 7, 3]),
         (dict(train_mb_size=7, drop_last=True), [7], [7, 7, 7]),
-        (dict(train_mb_size=7, recipe="official"), [7], [7, 7, 7]),  # the released loop
-        (dict(train_mb_size=7, recipe="official", drop_last=False), [7, 5], [7, 7, 7, 3]),
-        (dict(train_mb_size=7, recipe="paper"), [7, 5], [7, 7, 7, 3]),
+        (dict(train_mb_size=7, form="official"), [7], [7, 7, 7]),  # the released loop
+        (dict(train_mb_size=7, form="official", drop_last=False), [7, 5], [7, 7, 7, 3]),
+        (dict(train_mb_size=7, form="paper"), [7, 5], [7, 7, 7, 3]),
         (dict(train_mb_size=12, drop_last=True), [12], [12, 12]),
         (dict(train_mb_size=13, drop_last=True), [12], [13]),  # less than one batch is kept
     ],

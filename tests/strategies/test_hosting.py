@@ -53,13 +53,13 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
     assert "model.tsa.0.query.weight" in differing(final(5), final(6))
 
 
-@pytest.mark.parametrize("recipe", ["default", "official"])
-def test_the_callers_list_of_plugins_stays_as_it_was(recipe):
+@pytest.mark.parametrize("form", ["default", "official"])
+def test_the_callers_list_of_plugins_stays_as_it_was(form):
     mine = [At("before_training", lambda strategy: None)]
     model = mlp()
     for _ in range(2):
         strategy = HFCStrategy(
-            model=model, optimizer=AdamW(model.parameters()), plugins=mine, recipe=recipe
+            model=model, optimizer=AdamW(model.parameters()), plugins=mine, form=form
         )
         assert len(mine) == 1 and strategy.plugins[0] is mine[0] and len(strategy.plugins) > 4
 
@@ -221,12 +221,12 @@ def test_a_resumed_run_replays_the_same_images(kind):
     assert differing(left_by(strategy), left_by(fresh)) == []
 
 
-@pytest.mark.parametrize("recipe", ["default", "paper", "official"])
-def test_after_three_steps_of_digits_it_knows_old_and_new_classes(recipe):
+@pytest.mark.parametrize("form", ["default", "paper", "official"])
+def test_after_three_steps_of_digits_it_knows_old_and_new_classes(form):
     benchmark = split_digits(num_steps=5, seed=0)
     torch.manual_seed(0)
     strategy = hfc(
-        mlp("growing", width=64), recipe=recipe, mem_size=60, train_mb_size=32, train_epochs=6
+        mlp("growing", width=64), form=form, mem_size=60, train_mb_size=32, train_epochs=6
     )
     train(strategy, benchmark.train_stream[:3])
     strategy.model.eval()
@@ -248,10 +248,10 @@ class TurnsNaN(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "terms"),
+    ("form", "terms"),
     [("default", "criterion nan, compensation nan, relation nan"), ("official", "criterion nan")],
 )
-def test_a_nan_stops_the_training_with_step_epoch_and_terms_and_leaves_what_was_done(recipe, terms):
+def test_a_nan_stops_the_training_with_step_epoch_and_terms_and_leaves_what_was_done(form, terms):
     benchmark = benchmark_of()
 
     def build(breaks):
@@ -263,7 +263,7 @@ def test_a_nan_stops_the_training_with_step_epoch_and_terms_and_leaves_what_was_
                 strategy.clock.train_exp_epochs,
             ) == (1, 1)
 
-        return hfc(net, recipe=recipe, train_epochs=3, plugins=[At("before_training_epoch", maybe)])
+        return hfc(net, form=form, train_epochs=3, plugins=[At("before_training_epoch", maybe)])
 
     torch.manual_seed(0)
     strategy = train(build(breaks=True), benchmark.train_stream[:1])
@@ -299,9 +299,9 @@ def test_an_infinite_loss_names_the_first_batch_that_has_it():
     assert losses.means == {"total": 3.0, "criterion": 6.0}
 
 
-@pytest.mark.parametrize("recipe", ["default", "official"])
+@pytest.mark.parametrize("form", ["default", "official"])
 def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_computing_it_twice(
-    recipe,
+    form,
 ):
     benchmark = benchmark_of()
 
@@ -313,7 +313,7 @@ def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_comput
         count = At(
             "before_forward", lambda s: batches.append(1) if s.clock.train_exp_counter else None
         )
-        strategy = hfc(model, recipe=recipe, plugins=[count])
+        strategy = hfc(model, form=form, plugins=[count])
         strategy.train(benchmark.train_stream[0])
         for net in (model, strategy.frozen_teacher.model):
             in_epoch = lambda *_: calls.append(1) if strategy.progress.turn is None else None  # noqa: E731  # not those of herding

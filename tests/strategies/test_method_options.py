@@ -236,7 +236,7 @@ def test_a_bad_option_is_named_with_what_is_allowed(name, options, message):
         ("afc", "spatial_weight"),
         ("dytox", "inference"),
         ("baseline", "temperature"),
-        ("herding-replay", "recipe"),
+        ("herding-replay", "form"),
         ("hfc", "losses"),
     ],
 )

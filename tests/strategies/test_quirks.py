@@ -115,7 +115,7 @@ def test_the_rates_are_left_alone(scheduled):
     )
     strategy = hfc(
         model,
-        recipe="official",
+        form="official",
         optimizer_quirks=True,
         optimizer=optimizer,
         plugins=[*schedule, look],
@@ -134,7 +134,7 @@ def test_they_are_refused_where_they_cannot_act():
     model = mlp()
     with pytest.raises(
         ValueError,
-        match="optimizer_quirks=True acts only with recipe='official', got recipe='default'",
+        match="optimizer_quirks=True acts only with form='official', got form='default'",
     ):
         hfc(model, optimizer_quirks=True)
     with pytest.raises(
@@ -142,12 +142,12 @@ def test_they_are_refused_where_they_cannot_act():
         match="needs TSA, token and head in a second parameter group of the optimizer; this one "
         "has a single",
     ):
-        hfc(model, recipe="official", optimizer_quirks=True)
+        hfc(model, form="official", optimizer_quirks=True)
     groups = [{"params": model[0].parameters()}, {"params": model[1].parameters()}]
     with pytest.raises(ValueError, match="and an OptimizerQuirksPlugin among the plugins"):
         hfc(
             model,
-            recipe="official",
+            form="official",
             optimizer_quirks=True,
             optimizer=AdamW(groups),
             plugins=[OptimizerQuirksPlugin()],
@@ -156,9 +156,9 @@ def test_they_are_refused_where_they_cannot_act():
         ValueError, match="trained with other options \\(optimizer_quirks True, now False\\)"
     ):
         state = hfc(
-            model, recipe="official", optimizer_quirks=True, optimizer=AdamW(groups)
+            model, form="official", optimizer_quirks=True, optimizer=AdamW(groups)
         ).state_dict()
-        hfc(mlp(), recipe="official").load_state_dict(state)
+        hfc(mlp(), form="official").load_state_dict(state)
 
 
 def test_norms_and_biases_in_groups_of_their_own_belong_to_their_part():

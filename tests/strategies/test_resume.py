@@ -114,7 +114,7 @@ class Case:
 
 class Official(Case):
     def __init__(self, quirks, **options):
-        super().__init__(None, recipe="official", **options)
+        super().__init__(None, form="official", **options)
         self.quirks = quirks
 
     def build(self, cameras):
@@ -162,7 +162,7 @@ CASES = {
         schedule=by_lambda,
         groups=two_groups,
         transform=jitter,
-        recipe="paper",
+        form="paper",
     ),
     "plateau on the training loss": Case(
         mlp, schedule=partial(plateau, "train_loss", 0.0), train_epochs=3
@@ -193,7 +193,7 @@ CASES = {
         )
     ),
     "vit with a frozen prefix": Case(
-        partial(vit, msa_blocks=2, frozen_blocks=1, drop_path=0.3), recipe="paper"
+        partial(vit, msa_blocks=2, frozen_blocks=1, drop_path=0.3), form="paper"
     ),
     "official": Official(quirks=False),
     "official with quirks": Official(quirks=True),
@@ -353,9 +353,9 @@ def test_a_state_of_another_strategy_or_format_or_with_other_plugins_is_refused_
 
 
 @pytest.mark.parametrize(
-    "options", [dict(recipe="paper"), dict(compensation_weight=2.0), dict(relation_weight=0.5)]
+    "options", [dict(form="paper"), dict(compensation_weight=2.0), dict(relation_weight=0.5)]
 )
-def test_a_state_of_another_recipe_or_weight_is_refused_before_anything_changes(options):
+def test_a_state_of_another_form_or_weight_is_refused_before_anything_changes(options):
     strategy = hfc(mlp())
     before = left_by(strategy)
     with pytest.raises(

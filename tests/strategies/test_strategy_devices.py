@@ -37,9 +37,9 @@ def on_fake_cuda(model):
     return model
 
 
-def second_step(model, teacher, recipe):
+def second_step(model, teacher, form):
     """A strategy in its second step, with a teacher and a batch, all on a fake CUDA device."""
-    strategy = hfc(on_fake_cuda(model), recipe=recipe, device="cuda")
+    strategy = hfc(on_fake_cuda(model), form=form, device="cuda")
     strategy.is_training = True
     StepTable.of(strategy).load_state_dict({"classes": [1, 4, 0, 5], "steps": [0, 0, 1, 1]})
     FrozenTeacher.of(strategy).hold(on_fake_cuda(teacher), 0)
@@ -72,17 +72,17 @@ def one_batch(strategy):
     return terms
 
 
-@pytest.mark.parametrize("recipe", ["default", "paper", "official"])
+@pytest.mark.parametrize("form", ["default", "paper", "official"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_training_batch_stays_on_the_device_and_reads_nothing_on_the_host(name, recipe):
+def test_a_training_batch_stays_on_the_device_and_reads_nothing_on_the_host(name, form):
     model, teacher = MODELS[name](), MODELS[name]()
     for net in (model, teacher):
         (net.head if hasattr(net, "head") else net[-1]).grow(range(6))
     with FakeTensorMode():
-        strategy = second_step(model, teacher, recipe)
+        strategy = second_step(model, teacher, form)
         one_batch(strategy)  # the table of steps goes to the device once
         with RefusesHostReads():
             terms = one_batch(strategy)
         assert strategy.mb_output.device.type == strategy.loss.device.type == "cuda"
-        assert set(terms) == (set() if recipe == "official" else {"compensation", "relation"})
+        assert set(terms) == (set() if form == "official" else {"compensation", "relation"})
         assert all(term.device.type == "cuda" for term in terms.values())

@@ -3,37 +3,37 @@ step.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from avalanche_hfc.plugins.steps import StepTable
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def check_numbers(owner: str, **numbers: Any) -> None:
+def check_numbers(owner: str, **numbers: object) -> None:
     """Weights and factors: 0 or more, finite."""
     for name, number in numbers.items():
         if not is_number(number) or not 0 <= number < float("inf"):
             raise ValueError(f"{owner}: {name} must be a number of 0 or more, got {number!r}.")
 
 
-def check_flags(owner: str, **flags: Any) -> None:
+def check_flags(owner: str, **flags: object) -> None:
     """Options that are on or off."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{owner}: {name} must be True or False, got {flag!r}.")
 
 
-def checked_count(owner: str, name: str, value: Any) -> int:
+def checked_count(owner: str, name: str, value: object) -> int:
     """A number of epochs, rounds or images."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{owner}: {name} must be a whole number of 1 or more, got {value!r}.")
     return value
 
 
-def checked_lr(owner: str, name: str, lr: Any, default: float | None = None) -> float:
+def checked_lr(owner: str, name: str, lr: object, default: float | None = None) -> float:
     """A learning rate; None is the default, where there is one."""
     if lr is None and default is not None:
         return default

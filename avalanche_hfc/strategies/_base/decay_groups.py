@@ -3,7 +3,6 @@ entry `decays` False.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -16,7 +15,7 @@ def decays(parameter: nn.Parameter) -> bool:
     return parameter.ndim > 1
 
 
-def fits(group: Mapping[str, Any], parameter: nn.Parameter) -> bool:
+def fits(group: Mapping[str, object], parameter: nn.Parameter) -> bool:
     """Whether the weight decay of a group is meant for the parameter."""
     return group.get("decays", True) == decays(parameter)
 

@@ -3,10 +3,11 @@ a method's own, are relative to.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
+
+from avalanche_hfc._types import Options, Strategy
 
 
 class FirstGroups:
@@ -41,8 +42,12 @@ class FirstGroups:
         return min(now / first, 1.0) if first else float(now > 0)
 
     def mirrored(
-        self, strategy: Any, module: nn.Module, lr: Callable[[float], float], **overrides: Any
-    ) -> list[dict[str, Any]]:
+        self,
+        strategy: Strategy,
+        module: nn.Module,
+        lr: Callable[[float], float],
+        **overrides: object,
+    ) -> list[Options]:
         """Groups for the parameters of `module` that train, each with the options of the model's
         parameter of the same name.
 
@@ -75,14 +80,14 @@ class FirstGroups:
             )
         return groups
 
-    def _options(self, optimizer: Optimizer, number: int) -> dict[str, Any]:
+    def _options(self, optimizer: Optimizer, number: int) -> Options:
         """Those at construction; of a group that came later, those it has now."""
         if number < len(self.options):
             return self.options[number]
         return options_of(optimizer, optimizer.param_groups[number])
 
 
-def options_of(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
+def options_of(optimizer: Optimizer, group: Options) -> Options:
     """The options of a group that an optimizer of the same kind takes, with the rate that
     schedulers of torch started from.
     """
@@ -90,12 +95,12 @@ def options_of(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
     return {**options, "lr": group["initial_lr"]} if "initial_lr" in group else options
 
 
-def rate_of(options: dict[str, Any]) -> float:
+def rate_of(options: Options) -> float:
     """1 where an optimizer knows no rate."""
     return float(options.get("lr", 1.0))
 
 
-def current_rate(group: dict[str, Any]) -> float:
+def current_rate(group: Options) -> float:
     return float(group.get("lr", 1.0))
 
 

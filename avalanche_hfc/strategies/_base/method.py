@@ -16,6 +16,7 @@ from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.losses import (
     compensation_weights,
     cross_entropy,
@@ -25,7 +26,7 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
-from avalanche_hfc.plugins.hosts import Host
+from avalanche_hfc.plugins.hosts import Criterion, Host
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
@@ -43,10 +44,10 @@ GRADIENTS = {
 class TeacherPlugin(SupervisedPlugin):
     """Keeps the model of the step before as the strategy's teacher."""
 
-    def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         FrozenTeacher.of(strategy).forget_batch()
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         FrozenTeacher.of(strategy).take(strategy)
 
 
@@ -72,7 +73,7 @@ class Method(IncrementalTemplate):
         *,
         model: Module,
         optimizer: Optimizer,
-        criterion: Any = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
+        criterion: Criterion = CrossEntropyLoss(),  # noqa: B008  # stateless, and Avalanche's own default
         losses: str = "host",
         gradient: str = "host",
         plugins: Sequence[BasePlugin] | None = None,
@@ -97,7 +98,7 @@ class Method(IncrementalTemplate):
         )
 
     def check_options(
-        self, losses: str, gradient: str, criterion: Any, plugins: Sequence[BasePlugin]
+        self, losses: str, gradient: str, criterion: Criterion, plugins: Sequence[BasePlugin]
     ) -> None:
         name = type(self).__name__
         lookup(LOSSES, losses, "losses")
@@ -235,7 +236,7 @@ class Method(IncrementalTemplate):
 
     # The teacher
 
-    def _before_forward(self, **kwargs: Any) -> None:
+    def _before_forward(self, **kwargs: object) -> None:
         """The teacher runs first: while it does, no activations of the student are held."""
         super()._before_forward(**kwargs)
         if self.num_old and (self.distils or self.relates):

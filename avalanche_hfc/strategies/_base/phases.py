@@ -4,8 +4,8 @@ optimizer, own loss.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal
 
 import torch
 from avalanche.training.plugins import SupervisedPlugin
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_
 from torch.optim import Optimizer
 
+from avalanche_hfc._types import HostDataset, Options, State, Strategy
 from avalanche_hfc.plugins.rates import cosine
 from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
@@ -32,16 +33,16 @@ class PhasePlugin(SupervisedPlugin):
     optimizer, epoch and batch.
     """
 
-    def before_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
 
-    def after_phase_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         """After an epoch of a phase after the main one."""
 
-    def before_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def before_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         """Before a batch of such a phase; `strategy.phase_running.batch` is (x, targets)."""
 
-    def after_phase_iteration(self, strategy: Any, **kwargs: Any) -> None:
+    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         """After the update by such a batch; `strategy.loss_terms` are its terms."""
 
 
@@ -65,13 +66,13 @@ class Phase:
         first_groups: FirstGroups,
         lr: Callable[[float], float],
         module: Callable[[], nn.Module],
-        data: Callable[[], Any],
+        data: Callable[[], HostDataset],
         loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]],
-        entered: Callable[[], Any],
+        entered: Callable[[], AbstractContextManager[None]],
         start: Callable[[], None] | None = None,
         finish: Callable[[], None] | None = None,
         schedule: Literal["constant", "cosine"] = "constant",
-        overrides: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, object] | None = None,
         limit: float | None = None,
     ):
         self.name = name
@@ -93,7 +94,7 @@ class Phase:
         self.batch: tuple[Tensor, Tensor] | None = None
 
     def run(
-        self, strategy: Any, event: str | None, saved: dict[str, Any] | None, **kwargs: Any
+        self, strategy: Strategy, event: str | None, saved: State | None, **kwargs: object
     ) -> None:
         """All epochs; those that are left if `saved` is the state of this phase, taken in
         `event`.
@@ -121,7 +122,7 @@ class Phase:
         if self.finish is not None:
             self.finish()
 
-    def _epochs(self, strategy: Any, event: str | None, **kwargs: Any) -> None:
+    def _epochs(self, strategy: Strategy, event: str | None, **kwargs: object) -> None:
         turns = strategy.progress.take_turns
         if event == "after_phase_epoch":
             turns(strategy, event, **kwargs)
@@ -145,7 +146,7 @@ class Phase:
             turns(strategy, "after_phase_epoch", **kwargs)
             self.epoch += 1
 
-    def _iteration(self, strategy: Any, x: Tensor, targets: Tensor) -> None:
+    def _iteration(self, strategy: Strategy, x: Tensor, targets: Tensor) -> None:
         torch.clear_autocast_cache()
         self.batch = (x, targets)
         tell_plugins(strategy, "before_phase_iteration")
@@ -170,7 +171,7 @@ class Phase:
         tell_plugins(strategy, "after_phase_iteration")
         self.batch, strategy.loss_terms = None, {}
 
-    def state_dict(self, strategy: Any) -> dict[str, Any]:
+    def state_dict(self, strategy: Strategy) -> State:
         module = self.module()
         return {
             "name": self.name,
@@ -179,7 +180,7 @@ class Phase:
             "module": None if module is strategy.model else dict(module.state_dict()),
         }
 
-    def load(self, strategy: Any, saved: dict[str, Any]) -> None:
+    def load(self, strategy: Strategy, saved: State) -> None:
         self.epoch = saved["epoch"]
         self.optimizer.load_state_dict(saved["optimizer"])
         if saved["module"] is not None:
@@ -187,11 +188,11 @@ class Phase:
 
 
 def run_phases(
-    strategy: Any,
+    strategy: Strategy,
     phases: Iterable[Phase],
     event: str | None,
-    saved: dict[str, Any] | None,
-    **kwargs: Any,
+    saved: State | None,
+    **kwargs: object,
 ) -> None:
     """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a
     phase.
@@ -207,7 +208,7 @@ def run_phases(
             phase.run(strategy, None, None, **kwargs)
 
 
-def tell_plugins(strategy: Any, event: str) -> None:
+def tell_plugins(strategy: Strategy, event: str) -> None:
     for plugin in strategy.plugins:
         if hasattr(plugin, event):
             getattr(plugin, event)(strategy)
@@ -225,8 +226,8 @@ def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:
 
 def optimizer_like(
     optimizer: Optimizer,
-    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-    **overrides: Any,
+    parameters: Iterable[nn.Parameter] | Iterable[Options],
+    **overrides: object,
 ) -> Optimizer:
     """An optimizer of the same kind and options over other parameters, or groups of them, with a
     fresh state.

@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_value_
 from torch.optim import SGD, Optimizer
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import State
 from avalanche_hfc.losses import nca, nca_gradient, step_factor
 from avalanche_hfc.models import CosineHead, Features, proxy_centres
 from avalanche_hfc.plugins.features import features_of
@@ -115,11 +116,11 @@ class ProxyMethod(BalancedTuning, NMEMethod):
     def teacher_logits(self) -> Float[Tensor, "b K"]:
         return self.teacher_features()[1]
 
-    def _after_training_iteration(self, **kwargs: Any) -> None:
+    def _after_training_iteration(self, **kwargs: object) -> None:
         super()._after_training_iteration(**kwargs)
         self.mb_features = None
 
-    def _before_update(self, **kwargs: Any) -> None:
+    def _before_update(self, **kwargs: object) -> None:
         clip_grad_value_(self.model.parameters(), LARGEST_GRADIENT)
         super()._before_update(**kwargs)
 
@@ -143,12 +144,12 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         if reset_optimizer_state and self.scale_rule is not None:
             self.scale_rule.clear()
 
-    def method_state(self) -> dict[str, Any]:
+    def method_state(self) -> State:
         return super().method_state() | (
             {} if self.scale_rule is None else {"scale": self.scale_rule.state_dict()}
         )
 
-    def load_method_state(self, state: dict[str, Any]) -> None:
+    def load_method_state(self, state: State) -> None:
         super().load_method_state(state)
         if self.scale_rule is not None and "scale" in state:  # version 0.1 had no such rule
             self.scale_rule.load_state_dict(state["scale"])

@@ -1,13 +1,14 @@
 """The state of every generator that a training draws from, as tensors and plain data."""
 
 import random
-from typing import Any
 
 import numpy as np
 import torch
 
+from avalanche_hfc._types import State
 
-def random_state(device: torch.device) -> dict[str, Any]:
+
+def random_state(device: torch.device) -> State:
     version, internal, gauss = random.getstate()
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  # the global generator is what transforms and users draw from
     return {
@@ -18,7 +19,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
     }
 
 
-def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+def set_random_state(state: State, device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["device"] is not None:
         torch.cuda.set_rng_state(state["device"], device)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import State, Strategy
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
@@ -88,10 +89,16 @@ class NMEMethod(ReplayMethod):
     def class_means(self) -> dict[int, Float[Tensor, "D"]] | None:
         return self.nearest.means(self)
 
+    def nearest_scores(self, x: Tensor) -> Float[Tensor, "b C"] | None:
+        if not self.nearest.known:
+            return None
+        return self.nearest.scores(feature_function(self.model)(x).flatten(1))
+
     def model_logits(self) -> Tensor:
-        if self.is_eval and self.inference == "nme" and self.nearest.known:
-            return self.nearest.scores(feature_function(self.model)(self.mb_x).flatten(1))
-        return super().model_logits()
+        scores = (
+            self.nearest_scores(self.mb_x) if self.is_eval and self.inference == "nme" else None
+        )
+        return super().model_logits() if scores is None else scores
 
 
 class NearestMeans(SupervisedPlugin):
@@ -108,14 +115,14 @@ class NearestMeans(SupervisedPlugin):
     def known(self) -> bool:
         return bool(self._means)
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         self._means = {}
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         if strategy.inference == "nme":
             self.means(strategy)
 
-    def means(self, strategy: Any) -> dict[int, Float[Tensor, "D"]]:
+    def means(self, strategy: Strategy) -> dict[int, Float[Tensor, "D"]]:
         if not self._means:
             self._means = {
                 k: mean.clone()
@@ -132,13 +139,13 @@ class NearestMeans(SupervisedPlugin):
             1, class_ids, closeness
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {
             "classes": list(self._means),
             "means": [mean.clone() for mean in self._means.values()],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self._means = dict(
             zip(state["classes"], (mean.clone() for mean in state["means"]), strict=True)
         )

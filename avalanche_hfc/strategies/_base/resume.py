@@ -4,19 +4,20 @@ from.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
+from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.plugins.steps import StepTable
 
 
 class Resume(Protocol):
     """A loaded state of an interrupted step, not yet gone on from."""
 
-    state: dict[str, Any]
+    state: State
 
-    def check(self, experience: Any, table: StepTable) -> None: ...
+    def check(self, experience: Experience, table: StepTable) -> None: ...
 
-    def restore(self, strategy: Any) -> None: ...
+    def restore(self, strategy: Strategy) -> None: ...
 
 
 class Progress:
@@ -29,12 +30,12 @@ class Progress:
         self.evaluating = False
         self.turn: tuple[str, int] | None = None
         self.resume: Resume | None = None
-        self.saved_phase: dict[str, Any] | None = None  # of the state gone on from
+        self.saved_phase: State | None = None  # of the state gone on from
         self._had_turn: dict[
             str, int
         ] = {}  # event -> plugins that had their turn before the state was saved
 
-    def go_on(self, strategy: Any) -> str | None:
+    def go_on(self, strategy: Strategy) -> str | None:
         """Restore what the start of the step has reset. The event in which the state was saved;
         None in a step from its start.
         """
@@ -47,12 +48,14 @@ class Progress:
         self.saved_phase = resume.state["phase"]
         return event
 
-    def take_phase(self) -> dict[str, Any] | None:
+    def take_phase(self) -> State | None:
         """The state of the phase in which the state was saved, once."""
         saved, self.saved_phase = self.saved_phase, None
         return saved
 
-    def take_turns(self, strategy: Any, event: str, skip: type | tuple = (), **kwargs: Any) -> None:
+    def take_turns(
+        self, strategy: Strategy, event: str, skip: type | tuple = (), **kwargs: object
+    ) -> None:
         """Call `event` of every plugin; after `go_on`, once, of those that have not had their
         turn.
         """

@@ -1,9 +1,9 @@
 """The update rule of the scale η of a cosine head, as PODNet and AFC train it."""
 
-from typing import Any
-
 from torch.nn import Parameter
 from torch.optim import SGD
+
+from avalanche_hfc._types import State
 
 
 class ScaleRule:
@@ -24,8 +24,8 @@ class ScaleRule:
         """Forget the momentum."""
         self.optimizer.state.clear()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return self.optimizer.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.optimizer.load_state_dict(state)

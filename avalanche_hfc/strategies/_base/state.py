@@ -4,7 +4,6 @@ training goes on bit for bit.
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, LRSchedulerPlugin
@@ -13,6 +12,7 @@ from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
 from avalanche_hfc._earlier import SINCE_0_1
+from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
@@ -46,9 +46,9 @@ class SavedStep:
     counters, may reset the optimizer, draws.
     """
 
-    state: dict[str, Any]
+    state: State
 
-    def check(self, experience: Any, table: StepTable) -> None:
+    def check(self, experience: Experience, table: StepTable) -> None:
         expected, given = table.classes_of_step(table.current), set(classes_of(experience))
         if expected != given:
             raise ValueError(
@@ -57,7 +57,7 @@ class SavedStep:
                 f"Got one with classes {sorted(given)}."
             )
 
-    def restore(self, strategy: Any) -> None:
+    def restore(self, strategy: Strategy) -> None:
         state = copy.deepcopy(self.state)
         load_model(strategy.model, state["model"])
         strategy.optimizer.load_state_dict(state["optimizer"])
@@ -65,7 +65,7 @@ class SavedStep:
         strategy._stop_training = state["stop_training"]
 
 
-def save_state(strategy: Any) -> dict[str, Any]:
+def save_state(strategy: Strategy) -> State:
     turn = strategy.progress.saving_turn()
     check_clock(strategy, turn)
     if strategy.progress.resume is not None:
@@ -103,7 +103,7 @@ def save_state(strategy: Any) -> dict[str, Any]:
     )
 
 
-def check_clock(strategy: Any, turn: list | None) -> None:
+def check_clock(strategy: Strategy, turn: list | None) -> None:
     """A plugin appended behind Avalanche's clock sees counters of the epoch or step to come."""
     clock = next(
         index for index, plugin in enumerate(strategy.plugins) if isinstance(plugin, Clock)
@@ -115,7 +115,7 @@ def check_clock(strategy: Any, turn: list | None) -> None:
         )
 
 
-def load_state(strategy: Any, state: dict[str, Any]) -> None:
+def load_state(strategy: Strategy, state: State) -> None:
     if state.get("format") != FORMAT or state.get("strategy") != type(strategy).__name__:
         raise ValueError(
             f"load_state_dict: a state of {type(strategy).__name__} in format {FORMAT} is needed, "
@@ -148,7 +148,7 @@ def load_state(strategy: Any, state: dict[str, Any]) -> None:
     strategy.progress.resume = SavedStep(state) if state["turn"] else None
 
 
-def optimizer_names(strategy: Any) -> list[list[str | None]]:
+def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
     """The names of the parameters of each group: an optimizer's own state knows them by their place
     only. None: not the model's.
     """
@@ -159,7 +159,7 @@ def optimizer_names(strategy: Any) -> list[list[str | None]]:
     ]
 
 
-def order_parameters(strategy: Any, names: list[list[str | None]]) -> None:
+def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
     """The order in which the optimizer of the state met its parameters: one that grew step by step
     has another than a fresh one.
     """
@@ -169,7 +169,7 @@ def order_parameters(strategy: Any, names: list[list[str | None]]) -> None:
             group["params"] = [parameters[str(name)] for name in own]
 
 
-def load_rest(strategy: Any, state: dict[str, Any]) -> None:
+def load_rest(strategy: Strategy, state: State) -> None:
     """Everything but parameters: clock, plugins, what plugins read from evaluator and losses,
     random state.
     """
@@ -181,7 +181,7 @@ def load_rest(strategy: Any, state: dict[str, Any]) -> None:
     set_random_state(state["random"], strategy.device)
 
 
-def load_teacher(strategy: Any, state: dict[str, Any]) -> None:
+def load_teacher(strategy: Strategy, state: State) -> None:
     strategy.frozen_teacher = FrozenTeacher()
     if state["teacher"] is not None:
         model = copy.deepcopy(strategy.model)
@@ -206,7 +206,7 @@ def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
     model.load_state_dict(state)
 
 
-def plugin_states(strategy: Any) -> list[dict[str, Any]]:
+def plugin_states(strategy: Strategy) -> list[State]:
     """One entry for each plugin, in list order; None for one without a state."""
     return [
         {"plugin": type(plugin).__name__, "state": plugin_state(plugin)}
@@ -214,7 +214,7 @@ def plugin_states(strategy: Any) -> list[dict[str, Any]]:
     ]
 
 
-def plugin_state(plugin: Any) -> Any:
+def plugin_state(plugin: object) -> State | None:
     if isinstance(plugin, LRSchedulerPlugin):
         return {
             "scheduler": plugin.scheduler.state_dict(),
@@ -234,7 +234,7 @@ def plugin_state(plugin: Any) -> Any:
     return None
 
 
-def check_settings(strategy: Any, state: dict[str, Any]) -> None:
+def check_settings(strategy: Strategy, state: State) -> None:
     """Raise for a state of other options: going on would be another training."""
     now = strategy.chosen()
     later = {name: SINCE_0_1[f"method.{name}"] for name in now if f"method.{name}" in SINCE_0_1}
@@ -257,7 +257,7 @@ def check_settings(strategy: Any, state: dict[str, Any]) -> None:
         )
 
 
-def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
+def check_plugins(strategy: Strategy, state: State) -> None:
     """Raise unless the plugins are those of the state: the ones with a state, and inside a step,
     where each has its turn, all.
     """
@@ -277,7 +277,7 @@ def check_plugins(strategy: Any, state: dict[str, Any]) -> None:
             plugin.check_state(saved[type(plugin).__name__])
 
 
-def load_plugins(strategy: Any, states: list[dict[str, Any]]) -> None:
+def load_plugins(strategy: Strategy, states: list[State]) -> None:
     with_state = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
     for plugin, own in zip(
         with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True

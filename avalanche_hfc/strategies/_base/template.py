@@ -2,7 +2,7 @@
 stop at NaN, a state to resume from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader
 
+from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.plugins.herding import exemplars_of
 from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 from avalanche_hfc.strategies._base.checks import check_first_step, check_flags
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
@@ -50,8 +52,13 @@ class IncrementalTemplate(SupervisedTemplate):
     takes_herding_replay = True
     # attributes that hold options; those of the classes it is made of count as well
     settings: ClassVar[tuple[str, ...]] = ("reset_optimizer", "drop_last")
-    cannot_run: ClassVar[str | None] = None
+    cannot_run: ClassVar[str | None] = None  # why it fails; None: it runs
+    upper_bound: ClassVar[bool] = False  # whether one training on all classes is what it stands for
+    trains_on_all_seen: ClassVar[bool] = False  # whether a step has the images of all steps so far
+    # what a run asks, see `avalanche_hfc.engine.protocol`
     trains_on_stream: ClassVar[bool] = False
+    resumable: ClassVar[bool] = True
+    inference = "head"
 
     def __init__(
         self,
@@ -60,7 +67,7 @@ class IncrementalTemplate(SupervisedTemplate):
         eval_mb_size: int | None = None,
         reset_optimizer: bool = True,
         drop_last: bool = False,
-        **base_kwargs: Any,
+        **base_kwargs: object,
     ):
         check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
         super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
@@ -78,7 +85,7 @@ class IncrementalTemplate(SupervisedTemplate):
 
     # Training
 
-    def _before_training_exp(self, **kwargs: Any) -> None:
+    def _before_training_exp(self, **kwargs: object) -> None:
         table = StepTable.of(self)
         before = table.state_dict()
         self.progress.in_step = True
@@ -109,7 +116,7 @@ class IncrementalTemplate(SupervisedTemplate):
         """
         self.optimizer.state.clear()
 
-    def begin_step(self, **kwargs: Any) -> None:
+    def begin_step(self, **kwargs: object) -> None:
         """What a method does once, when the model has grown and before the first epoch. A resumed
         step has done it.
         """
@@ -123,7 +130,9 @@ class IncrementalTemplate(SupervisedTemplate):
         """The name of the phase that runs: "train" is that of the main epochs."""
         return "train" if self.phase_running is None else self.phase_running.name
 
-    def _train_exp(self, experience: Any, eval_streams: Any = None, **kwargs: Any) -> None:
+    def _train_exp(
+        self, experience: Experience, eval_streams: object = None, **kwargs: object
+    ) -> None:
         event = self.progress.go_on(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
@@ -145,7 +154,7 @@ class IncrementalTemplate(SupervisedTemplate):
             run_phases(self, self.phases(), event, saved, **kwargs)
             self.end_step(**kwargs)
 
-    def end_step(self, **kwargs: Any) -> None:
+    def end_step(self, **kwargs: object) -> None:
         """What a method does once, when the last phase is over and before `after_training_exp` of
         the plugins.
         """
@@ -204,7 +213,7 @@ class IncrementalTemplate(SupervisedTemplate):
             else self.model.embed(self.mb_x, self.mb_prefix)
         )
 
-    def _before_forward(self, **kwargs: Any) -> None:
+    def _before_forward(self, **kwargs: object) -> None:
         """A frozen prefix is computed first, for the student and for a teacher that a plugin asks
         before it.
         """
@@ -213,7 +222,7 @@ class IncrementalTemplate(SupervisedTemplate):
             self.mb_prefix = self.model.prefix(self.mb_x)
         super()._before_forward(**kwargs)
 
-    def _before_backward(self, **kwargs: Any) -> None:
+    def _before_backward(self, **kwargs: object) -> None:
         classification = self.loss.detach()
         super()._before_backward(**kwargs)
         terms = dict(self.loss_terms) or {"criterion": classification}
@@ -222,7 +231,7 @@ class IncrementalTemplate(SupervisedTemplate):
         self.loss_terms = terms
         self.losses.add(self.loss.detach(), terms)
 
-    def _after_training_iteration(self, **kwargs: Any) -> None:
+    def _after_training_iteration(self, **kwargs: object) -> None:
         super()._after_training_iteration(**kwargs)
         self.mb_prefix = None
         self.loss_terms = {}
@@ -237,7 +246,7 @@ class IncrementalTemplate(SupervisedTemplate):
         return self.drop_last and num_images >= self.train_mb_size if asked is None else asked
 
     def make_train_dataloader(
-        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: Any
+        self, shuffle: bool = True, drop_last: bool | None = None, **kwargs: object
     ) -> None:
         drop_last = self.drops_last(len(self.adapted_dataset), drop_last)
         flat = self._flat(kwargs)
@@ -248,14 +257,14 @@ class IncrementalTemplate(SupervisedTemplate):
                 flat, self.train_mb_size, kwargs, shuffle=shuffle, drop_last=drop_last
             )
 
-    def make_eval_dataloader(self, **kwargs: Any) -> None:
+    def make_eval_dataloader(self, **kwargs: object) -> None:
         flat = self._flat(kwargs)
         if flat is None:
             super().make_eval_dataloader(**kwargs)
         else:
             self.dataloader = self.loader_of(flat, self.eval_mb_size, kwargs)
 
-    def _flat(self, asked: dict[str, Any]) -> Any:
+    def _flat(self, asked: Options) -> PositionDataset | None:
         """The step's data for loading by position, past Avalanche's layers; None where their
         structure is not understood.
         """
@@ -263,7 +272,11 @@ class IncrementalTemplate(SupervisedTemplate):
         return None if several_tasks or "ffcv_args" in asked else flatten(self.adapted_dataset)
 
     def loader_of(
-        self, data: Any, batch_size: int | None, asked: dict[str, Any], **options: Any
+        self,
+        data: HostDataset | PositionDataset,
+        batch_size: int | None,
+        asked: Options,
+        **options: Any,
     ) -> DataLoader:
         """A loader of whole batches by position, with what the user asked `train` or `eval` for."""
         flat = data if isinstance(data, PositionDataset) else flatten(data)
@@ -283,7 +296,7 @@ class IncrementalTemplate(SupervisedTemplate):
         self.seed_draws(loader.dataset, "pass", 0)
         return loader
 
-    def seed_draws(self, data: Any, phase: str, epoch: int) -> None:
+    def seed_draws(self, data: object, phase: str, epoch: int) -> None:
         """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase,
         epoch, position) alone.
 
@@ -304,7 +317,21 @@ class IncrementalTemplate(SupervisedTemplate):
         """Means of exemplars, where a method classifies by them."""
         return None
 
-    def eval(self, exp_list: Any, **kwargs: Any) -> dict[str, Any]:
+    def nearest_scores(self, x: Tensor) -> Tensor | None:
+        """-‖φ(x) - c_k‖² by class, where a method classifies by means and knows them."""
+        return None
+
+    def epoch_losses(self) -> dict[str, float]:
+        """The mean of each loss term over the epoch that has just ended, by name."""
+        return self.losses.means
+
+    def exemplars(self) -> dict[int, Tensor]:
+        """Ranked positions of the exemplars of each class; empty without a memory."""
+        return exemplars_of(self.plugins)
+
+    def eval(
+        self, exp_list: Experience | Iterable[Experience], **kwargs: object
+    ) -> dict[str, object]:
         on_host = self.device.type == "cpu"
         fork = torch.random.fork_rng(
             [] if on_host else [self.device], device_type="cuda" if on_host else self.device.type
@@ -318,7 +345,7 @@ class IncrementalTemplate(SupervisedTemplate):
             return super().model_adaptation(model)
         return (self.model if model is None else model).to(self.device)
 
-    def _before_eval_exp(self, **kwargs: Any) -> None:
+    def _before_eval_exp(self, **kwargs: object) -> None:
         self._eval_width = max(self._eval_width, max(classes_of(self.experience), default=-1) + 1)
         super()._before_eval_exp(**kwargs)
 
@@ -326,16 +353,16 @@ class IncrementalTemplate(SupervisedTemplate):
         super()._eval_cleanup()
         self._eval_width = 0
 
-    def _save_train_state(self) -> dict[str, Any]:
+    def _save_train_state(self) -> State:
         return super()._save_train_state() | {"batch": (self.mbatch, self.mb_output, self.loss)}
 
-    def _load_train_state(self, prev_state: dict[str, Any]) -> None:
+    def _load_train_state(self, prev_state: State) -> None:
         super()._load_train_state(prev_state)
         self.mbatch, self.mb_output, self.loss = prev_state["batch"]
 
     # State
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Options:
         """The options of the method as chosen: a state trained with others is refused."""
         return {
             name: getattr(self, name)
@@ -343,14 +370,14 @@ class IncrementalTemplate(SupervisedTemplate):
             for name in vars(kind).get("settings", ())
         }
 
-    def method_state(self) -> dict[str, Any]:
+    def method_state(self) -> State:
         """What a method keeps beside model, teacher and plugins, as tensors and plain data."""
         return {}
 
-    def load_method_state(self, state: dict[str, Any]) -> None:
+    def load_method_state(self, state: State) -> None:
         """Take over what `method_state` gave."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything the rest of the training depends on, as tensors and plain data: read it back
         with `weights_only=True`.
 
@@ -362,7 +389,7 @@ class IncrementalTemplate(SupervisedTemplate):
         """
         return save_state(self)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Take over a state in a strategy built like the one that gave it. If it was saved inside a
         step, train that experience next.
         """

@@ -31,7 +31,9 @@ class BalancedTuning:
     num_old: int
     classification: Callable[[Tensor, Tensor, Tensor], Tensor]
 
-    def set_tuning(self, model: Any, optimizer: Optimizer, tune_epochs: Any, tune_lr: Any) -> None:
+    def set_tuning(
+        self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
+    ) -> None:
         """The options, checked. A method with this phase calls it at construction."""
         owner = type(self).__name__
         head = getattr(model, "head", None)

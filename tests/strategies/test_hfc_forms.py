@@ -1,4 +1,4 @@
-"""What a recipe minimises, which parameters move, what the constructor takes and refuses."""
+"""What a form of HFC minimises, which parameters move, what the constructor takes and refuses."""
 
 import copy
 import inspect
@@ -25,27 +25,27 @@ SMALL = dict(
 )
 
 
-def by_hand(recipe, logits, targets, teacher):
+def by_hand(form, logits, targets, teacher):
     z = 2 / 4
-    if recipe == "default":
+    if form == "default":
         relation = relation_distillation(
             logits, targets, teacher, STEPS, normalise=True, average="present"
         )
         return (1 - z) * forgetting_compensation(logits, targets, STEPS) + z * relation
-    if recipe == "paper":
+    if form == "paper":
         relation = relation_distillation(
             logits, targets, teacher, STEPS, normalise=False, average="seen"
         )
         return forgetting_compensation(logits, targets, STEPS) + relation
-    if recipe == "0.3, 7":
+    if form == "0.3, 7":
         return 0.3 * forgetting_compensation(logits, targets, STEPS) + 7 * relation_distillation(
             logits, targets, teacher, STEPS
         )
     return official_hfc(logits, targets, teacher, STEPS)
 
 
-@pytest.mark.parametrize("recipe", ["default", "paper", "official", "0.3, 7"])
-def test_the_loss_of_a_batch_in_the_second_step_is_the_recipes(recipe):
+@pytest.mark.parametrize("form", ["default", "paper", "official", "0.3, 7"])
+def test_the_loss_of_a_batch_in_the_second_step_is_the_forms(form):
     benchmark, met = benchmark_of(per_class=10), []
 
     def look(strategy):
@@ -54,14 +54,12 @@ def test_the_loss_of_a_batch_in_the_second_step_is_the_recipes(recipe):
             met.append(
                 (
                     strategy.loss.item(),
-                    by_hand(recipe, strategy.mb_output, strategy.mb_y, teacher).item(),
+                    by_hand(form, strategy.mb_output, strategy.mb_y, teacher).item(),
                 )
             )
 
     weights = (
-        {"compensation_weight": 0.3, "relation_weight": 7}
-        if recipe == "0.3, 7"
-        else {"recipe": recipe}
+        {"compensation_weight": 0.3, "relation_weight": 7} if form == "0.3, 7" else {"form": form}
     )
     torch.manual_seed(0)
     strategy = hfc(mlp("growing", dropout=0.3), plugins=[At("after_backward", look)], **weights)
@@ -73,8 +71,8 @@ def test_the_loss_of_a_batch_in_the_second_step_is_the_recipes(recipe):
         assert loss == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["default", "paper", "official"])
-def test_the_loss_of_the_first_step_is_the_criterion_alone(recipe):
+@pytest.mark.parametrize("form", ["default", "paper", "official"])
+def test_the_loss_of_the_first_step_is_the_criterion_alone(form):
     met = []
 
     def look(strategy):
@@ -82,24 +80,24 @@ def test_the_loss_of_the_first_step_is_the_criterion_alone(recipe):
         binary = F.binary_cross_entropy_with_logits(
             strategy.mb_output[:, [1, 4]], F.one_hot(strategy.mb_y, 6)[:, [1, 4]].float()
         )
-        met.append((strategy.loss.item(), (binary if recipe == "official" else plain).item()))
+        met.append((strategy.loss.item(), (binary if form == "official" else plain).item()))
 
     run(
-        recipe=recipe,
+        form=form,
         experiences=benchmark_of().train_stream[:1],
         plugins=[At("after_backward", look)],
     )
     assert met and all(loss == pytest.approx(expected, rel=1e-5) for loss, expected in met)
 
 
-def test_in_evaluation_the_official_recipe_speaks_with_the_criterion_given():
+def test_in_evaluation_the_official_form_speaks_with_the_criterion_given():
     met = []
     benchmark = benchmark_of()
     watch = At(
         "after_eval_iteration",
         lambda s: met.append(torch.equal(s.loss, F.cross_entropy(s.mb_output, s.mb_y))),
     )
-    run(recipe="official", experiences=benchmark.train_stream[:2], plugins=[watch]).eval(
+    run(form="official", experiences=benchmark.train_stream[:2], plugins=[watch]).eval(
         benchmark.test_stream[:2]
     )
     assert met == [True, True]
@@ -135,9 +133,9 @@ class Movement(At):
         self.moved[epoch] = self.before.keys() - self.still[epoch]
 
 
-@pytest.mark.parametrize("recipe", ["default", "paper", "official"])
+@pytest.mark.parametrize("form", ["default", "paper", "official"])
 @pytest.mark.parametrize("model", ["mlp", "vit", "official parts"])
-def test_every_trainable_parameter_moves_in_every_epoch(model, recipe):
+def test_every_trainable_parameter_moves_in_every_epoch(model, form):
     movement = Movement()
     if model == "official parts":
         net, optimizer, plugins = official_parts(**SMALL)
@@ -148,7 +146,7 @@ def test_every_trainable_parameter_moves_in_every_epoch(model, recipe):
     stream = benchmark_of(per_class=8).train_stream[
         :2
     ]  # two batches: adapters whose second layer is 0 move after the first
-    train(hfc(net, optimizer=optimizer, plugins=[*plugins, movement], recipe=recipe), stream)
+    train(hfc(net, optimizer=optimizer, plugins=[*plugins, movement], form=form), stream)
     assert movement.still == {(step, epoch): set() for step in (0, 1) for epoch in (0, 1)}
     assert bool(frozen) == (model == "official parts")
     assert all(torch.equal(frozen[name], p) for name, p in net.named_parameters() if name in frozen)
@@ -165,7 +163,7 @@ def test_with_the_quirks_tsa_token_and_head_stand_still_in_two_epochs_of_three()
         model,
         optimizer=optimizer,
         plugins=[*plugins, movement, watch],
-        recipe="official",
+        form="official",
         train_epochs=5,
     )
     train(strategy, benchmark_of(per_class=8).train_stream[:2])
@@ -238,7 +236,7 @@ def test_a_head_grown_for_all_classes_still_masks_those_not_seen():
     outputs = []
     model, optimizer, plugins = official_parts(num_classes=6, **SMALL)
     watch = At("after_forward", lambda strategy: outputs.append(strategy.mb_output))
-    hfc(model, optimizer=optimizer, plugins=[*plugins, watch], recipe="official").train(
+    hfc(model, optimizer=optimizer, plugins=[*plugins, watch], form="official").train(
         benchmark_of().train_stream[0]
     )
     assert all(
@@ -255,7 +253,7 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
     }
     assert list(ours)[:3] == ["model", "optimizer", "criterion"]
     own = [
-        "recipe",
+        "form",
         "mem_size",
         "per_class",
         "compensation_weight",
@@ -263,13 +261,23 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
         "optimizer_quirks",
         "drop_last",
     ]
-    assert [name for name in ours if name not in own and name != "base_kwargs"] == [
+    assert [name for name in ours if name not in (*own, "recipe", "base_kwargs")] == [
         n for n in host if n in ours
     ]
     assert list(ours)[3:10] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
     assert ours["eval_mb_size"].default is None  # as DESIGN has it: like train_mb_size
+
+
+def test_the_old_name_of_form_works_and_warns():
+    with pytest.warns(FutureWarning, match=r"is now HFCStrategy\(form='official'\)"):
+        strategy = HFCStrategy(
+            model=(model := mlp()), optimizer=AdamW(model.parameters()), recipe="official"
+        )
+    assert strategy.form == "official" and herding_of(strategy).memory.rule == "icarl-code"
+    with pytest.raises(TypeError, match="form='paper' and recipe='official'"):
+        hfc(mlp(), form="paper", recipe="official")
 
 
 def test_a_misspelt_argument_is_a_type_error():
@@ -281,12 +289,12 @@ def test_a_misspelt_argument_is_a_type_error():
     ("options", "message"),
     [
         (
-            {"recipe": "papr"},
-            "Unknown recipe 'papr'. Known: default, paper, official. Did you mean 'paper'?",
+            {"form": "papr"},
+            "Unknown form 'papr'. Known: default, paper, official. Did you mean 'paper'?",
         ),
-        ({"recipe": "xyz"}, "Unknown recipe 'xyz'. Known: default, paper, official."),
-        ({"recipe": "official", "compensation_weight": 1.0}, "has its weights inside"),
-        ({"recipe": "official", "relation_weight": "balanced"}, "has its weights inside"),
+        ({"form": "xyz"}, "Unknown form 'xyz'. Known: default, paper, official."),
+        ({"form": "official", "compensation_weight": 1.0}, "has its weights inside"),
+        ({"form": "official", "relation_weight": "balanced"}, "has its weights inside"),
         (
             {"mem_size": 3, "per_class": 4},
             "Give mem_size or per_class, not both; got mem_size=3, per_class=4",
@@ -311,7 +319,7 @@ def test_the_memory_is_2000_unless_said_otherwise():
 
     assert (memory().total, memory().per_class, memory().rule) == (2000, None, "greedy")
     assert (memory(per_class=3).total, memory(per_class=3).per_class) == (None, 3)
-    assert memory(recipe="official").rule == "icarl-code"
+    assert memory(form="official").rule == "icarl-code"
 
 
 @pytest.mark.parametrize(
