@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.cli.loading import announce_loading
 
 
 @click.command()
@@ -42,8 +42,7 @@ def learn(
     is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
     again.
     """
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
+    announce_loading()
     from avalanche_hfc.cli.run_progress import RunBar
     from avalanche_hfc.tasks.learn import accuracies
     from avalanche_hfc.tasks.learn import learn as teach

@@ -56,5 +56,7 @@ def main() -> None:
         click.echo(f"hfc: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("\nhfc: interrupted. What is done is kept; the same command goes on.", err=True)
+        click.echo(
+            "\nhfc: interrupted. What is done is kept; the same command resumes it.", err=True
+        )
         sys.exit(130)

@@ -29,8 +29,7 @@ from avalanche_hfc.models import (
     ViTEncoder,
 )
 from avalanche_hfc.recipes import ModelRecipe, Recipe, TrainRecipe
-from avalanche_hfc.recipes.user_methods import load_class
-from avalanche_hfc.strategies import STRATEGIES
+from avalanche_hfc.recipes.signatures import method_class
 from avalanche_hfc.strategies._base.decay_groups import decays
 
 HEAD_PARTS = (
@@ -209,9 +208,7 @@ def build_strategy(
         for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class))
         if value is not None
     }
-    name = recipe.method.name
-    kind = STRATEGIES[name] if name in STRATEGIES else load_class(name)
-    return kind(
+    return method_class(recipe.method.name)(
         model=model,
         optimizer=build_optimizer(train, model),
         train_mb_size=train.batch_size,

@@ -109,7 +109,7 @@ def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = 
     if root is None and data.dataset in NEEDED:
         raise ValueError(f"{recipe.name}: name {NEEDED[data.dataset]} with --data.")
     options: Mapping[str, Any] = (
-        {"skip_bad": "skip_bad" in recipe.own, "known": known} if data.dataset == "folder" else {}
+        {"skip_bad": "skip_bad" in recipe.paths, "known": known} if data.dataset == "folder" else {}
     )
     try:
         source = lookup(DATA_SETS, data.dataset, "data set").read(root, **options)
@@ -122,13 +122,13 @@ def data_root_of(recipe: Recipe, given: Root) -> Root:
     """Where the data is: as given, else as noted when the run began, which is so for data of the
     user's.
     """
-    noted = recipe.own.get("data")
+    noted = recipe.paths.get("data")
     return given if given is not None or noted is None else str(noted)
 
 
 def learned_folders(recipe: Recipe) -> tuple[str, ...]:
     """The folders that a run has learned behind the steps of its recipe."""
-    folders: Any = recipe.own.get("learn", ())
+    folders: Any = recipe.paths.get("learn", ())
     return tuple(folders)
 
 

@@ -1,4 +1,4 @@
-"""Recipes of the user's own data and method, read from a name of the grammar of `names`: all parts
+"""Recipes for your data and your methods, read from a name of the grammar of `names`: all parts
 but the first may be left out.
 
     folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
@@ -20,10 +20,11 @@ from avalanche_hfc.benchmarks._tree import divided, scan
 from avalanche_hfc.recipes.names import BACKBONES, ROWS, Spec
 from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, Value
 from avalanche_hfc.recipes.schema import SCALES, Recipe
-from avalanche_hfc.recipes.settings import Layer, layers
-from avalanche_hfc.recipes.user_methods import is_own, method_options, total_only, without_memory
+from avalanche_hfc.recipes.settings import Layer, from_layers, layers, values
+from avalanche_hfc.recipes.signatures import method_options, total_only, without_memory
+from avalanche_hfc.recipes.user_methods import is_user_method
 
-OWN_DATA = ("folder", "npz")
+USER_DATA = ("folder", "npz")
 GIVEN = "the recipe's name"
 CHOICE = "our choice for your data; nothing was tuned"
 PER_CLASS = 20
@@ -39,42 +40,37 @@ NAME = re.compile(
 )
 
 
-def asks_for_own(name: str) -> bool:
-    """Whether a name speaks of data or a method of the user's own."""
-    return re.split("[-@]", name)[0] in OWN_DATA or is_own(name)
+def is_user_recipe(name: str) -> bool:
+    """Whether a name speaks of the user's data or method."""
+    return re.split("[-@]", name)[0] in USER_DATA or is_user_method(name)
 
 
-def own_recipe(name: str) -> Recipe:
+def user_recipe(name: str) -> Recipe:
     """The recipe of such a name; of one that is not understood, a ValueError."""
     spec = read_name(name)
-    leaves: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    for source, values in own_layers(spec):
-        leaves |= values
-        sources |= dict.fromkeys(values, source)
-    return Recipe.of(spec.name, spec.scale, leaves, sources)
+    return from_layers(spec.name, spec.scale, user_layers(spec))
 
 
 def read_name(name: str) -> Spec:
-    found = NAME.fullmatch(name)
-    if found is None:
+    match = NAME.fullmatch(name)
+    if match is None:
         raise ValueError(f"Unknown recipe {name!r}. Names are as in folder-b0-t5-hfc@small.")
-    dataset, scale, row = found["dataset"], found["scale"] or "small", found["row"] or "hfc"
+    dataset, scale, row = match["dataset"], match["scale"] or "small", match["row"] or "hfc"
     lookup(SCALES, scale, "scale")
     lookup(dict.fromkeys(data_sets(scale)), dataset, f"data set at scale {scale}")
-    if found["base"] not in (None, "0", "50"):
+    if match["base"] not in (None, "0", "50"):
         raise ValueError(
-            f"{name}: b{found['base']} must be b0, equal steps, or b50, half of the classes first."
+            f"{name}: b{match['base']} must be b0, equal steps, or b50, half of the classes first."
         )
     backbones = {word: key for key, word in BACKBONES.items()}
     spec = Spec(
         dataset=dataset,
-        base_fraction=0.5 if found["base"] == "50" else 0,
-        num_steps=int(found["steps"] or 5),
-        per_class=int(found["per_class"]) if found["per_class"] else None,
+        base_fraction=0.5 if match["base"] == "50" else 0,
+        num_steps=int(match["steps"] or 5),
+        per_class=int(match["per_class"]) if match["per_class"] else None,
         row=row,
-        losses="hfc" if found["losses"] else "host",
-        backbone=backbones[found["backbone"] or ""],
+        losses="hfc" if match["losses"] else "host",
+        backbone=backbones[match["backbone"] or ""],
         scale=scale,
     )
     check_row(spec)
@@ -82,8 +78,8 @@ def read_name(name: str) -> Spec:
 
 
 def data_sets(scale: str) -> tuple[str, ...]:
-    """Those of the user, and those that a method of the user's own may be put on at a scale."""
-    return *OWN_DATA, *{
+    """Your data, and the data sets of a scale, which a method that you wrote may be trained on."""
+    return *USER_DATA, *{
         "paper": ("cifar100", "imagenet100", "imagenet1000"),
         "small": ("cifar100",),
         "demo": ("digits",),
@@ -92,7 +88,7 @@ def data_sets(scale: str) -> tuple[str, ...]:
 
 def check_row(spec: Spec) -> None:
     rows = [name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in CANNOT_RUN]
-    if not is_own(spec.row) and spec.row not in rows:
+    if not is_user_method(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
@@ -107,31 +103,32 @@ def check_row(spec: Spec) -> None:
         )
 
 
-def own_layers(spec: Spec) -> Iterator[Layer]:
+def user_layers(spec: Spec) -> Iterator[Layer]:
     """Those of a recipe on ImageNet-100, or on the paper's data set that is meant, and what differs
     from them.
     """
     stand_in = spec
-    if spec.dataset in OWN_DATA:
+    if spec.dataset in USER_DATA:
         stand_in = stand_in._replace(dataset="digits" if spec.scale == "demo" else "imagenet100")
-    if is_own(spec.row):
+    if is_user_method(spec.row):
         stand_in = stand_in._replace(row="baseline", losses="host")
     try:
-        found = list(layers(stand_in))
+        known = list(layers(stand_in))
     except KeyError:
         raise ValueError(
             f"{spec.name}: no training of {spec.row} with this backbone is published. Take "
             "@small, change values."
         ) from None
-    own_method = is_own(spec.row)
-    yield from (
-        (source, values)
-        for source, values in found
-        if not (own_method and any(leaf.startswith("method.") for leaf in values))
-    )
-    if own_method:
+    if is_user_method(spec.row):
+        yield from (
+            (source, leaves)
+            for source, leaves in known
+            if not any(leaf.startswith("method.") for leaf in leaves)
+        )
         yield from method_layers(spec)
-    if spec.dataset in OWN_DATA:
+    else:
+        yield from known
+    if spec.dataset in USER_DATA:
         yield from data_layers(spec)
 
 
@@ -140,7 +137,7 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
     yield GIVEN, {"method.name": spec.row}
     yield (
         "default of the class",
-        {f"method.{name}": option.default for name, option in options.items()},
+        values("method", **{name: option.default for name, option in options.items()}),
     )
     if spec.losses == "hfc":
         yield GIVEN, {"method.losses": "hfc"}
@@ -151,31 +148,34 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
 def data_layers(spec: Spec) -> Iterator[Layer]:
     yield (
         GIVEN,
-        {
-            "data.dataset": spec.dataset,
-            "data.num_steps": spec.num_steps,
-            "data.base_fraction": spec.base_fraction,
-        },
+        values(
+            "data",
+            dataset=spec.dataset,
+            num_steps=spec.num_steps,
+            base_fraction=spec.base_fraction,
+        ),
     )
     yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
     yield (
         CHOICE,
         {
             "data.class_order": None,
-            "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale],
+            "data.image_size": 32 if spec.model == "resnet32" else IMAGE_SIZES[spec.scale],
         },
     )
     if not without_memory(spec.parts.method):
         yield from memory_layers(spec)
     if spec.scale == "demo":
         yield "images are read as RGB", {"model.in_channels": 3}
-        if "resnet" not in spec.kind:
+        if "resnet" not in spec.model:
             yield CHOICE, {"model.patch_size": 8}
         if spec.row == "foster":  # the values of `hfc demo` are for its two exemplars per class
             names = ("beta", "compress_beta")
             yield (
                 "default of the strategy",
-                {f"method.{name}": METHODS["foster"][name].default for name in names},
+                values(
+                    "method", **{name: method_options("foster")[name].default for name in names}
+                ),
             )
 
 
@@ -203,7 +203,7 @@ def with_data(recipe: Recipe, data: Path | str | None, *, skip_bad: bool = False
     """
     if skip_bad and recipe.data.dataset != "folder":
         raise ValueError(f"{recipe.name}: --skip-bad is for folders of images only.")
-    if recipe.data.dataset not in OWN_DATA:
+    if recipe.data.dataset not in USER_DATA:
         return recipe
     if data is None:
         what = "the folder of images" if recipe.data.dataset == "folder" else "the npz file"
@@ -211,7 +211,7 @@ def with_data(recipe: Recipe, data: Path | str | None, *, skip_bad: bool = False
     noted: dict[str, Value] = {"data": str(Path(data).resolve())}
     if skip_bad:
         noted["skip_bad"] = True
-    return replace(with_memory(recipe, data), own={**recipe.own, **noted})
+    return replace(with_memory(recipe, data), paths={**recipe.paths, **noted})
 
 
 def with_memory(recipe: Recipe, data: Path | str) -> Recipe:

@@ -89,6 +89,7 @@ class HFCStrategy(IncrementalTemplate):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
+    refused_options: ClassVar[tuple[str, ...]] = ("recipe",)  # no recipe has the earlier name
 
     def __init__(
         self,

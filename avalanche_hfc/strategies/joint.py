@@ -36,11 +36,12 @@ class JointTraining(Method):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
+    refused_options: ClassVar[tuple[str, ...]] = ("losses", "gradient")
     upper_bound = True
     trains_on_all_seen = True
 
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
-        unusable = sorted({"losses", "gradient"} & kwargs.keys())
+        unusable = [name for name in self.refused_options if name in kwargs]
         if unusable:
             raise TypeError(
                 f"JointTraining: unexpected argument {', '.join(unusable)}: with all data at "

@@ -61,8 +61,8 @@ def learn(
     finished = FinishedRun(path)
     refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
-    if data_root is not None and "data" in recipe.own:
-        recipe = replace(recipe, own={**recipe.own, "data": str(Path(data_root).resolve())})
+    if data_root is not None and "data" in recipe.paths:
+        recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
     folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
     if folder.resolve() == Path(path).resolve():
         raise ValueError(
@@ -107,7 +107,7 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
         recipe = override(recipe, given)
     folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"
-    return replace(recipe, name=name, own={**recipe.own, "learn": folders})
+    return replace(recipe, name=name, paths={**recipe.paths, "learn": folders})
 
 
 def check_data(

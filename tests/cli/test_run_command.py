@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
             signal.signal(signal.SIGINT, before)
     assert (
         code == 130
-        and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n")
+        and errors.endswith(f"To resume:\nhfc {' '.join(COMMAND)}\n")
         and output == ""
         and "Traceback" not in errors
     )
