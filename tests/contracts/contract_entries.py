@@ -157,6 +157,7 @@ ROWS = {
     "avalanche-joint": Entry(mem_size=None, only=AT_ONCE),
 }
 ENTRIES = OURS | ROWS
+QUICK = ("hfc", "icarl")  # the two that the quick tier holds to their contracts
 
 
 class Case(NamedTuple):
@@ -204,11 +205,10 @@ def every(check: Callable) -> Callable:
 
     def parameter(case: Case) -> Any:
         reason = case.reason(name)
-        return pytest.param(
-            case,
-            id=str(case),
-            marks=[pytest.mark.skip(reason=f"{case.name}: {reason}")] if reason else [],
-        )
+        marks = [pytest.mark.skip(reason=f"{case.name}: {reason}")] if reason else []
+        if case.name in QUICK:
+            marks.append(pytest.mark.quick)
+        return pytest.param(case, id=str(case), marks=marks)
 
     CHECKS.append(name)
     return pytest.mark.parametrize("case", [parameter(case) for case in CASES])(check)

@@ -97,7 +97,7 @@ def test_the_number_of_operations_does_not_depend_on_samples_or_classes(name):
 BATCH = draw_batch(4, num_steps=3, per_step=3, num_samples=8)
 COMPILED = """
 import sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 import torch
 from batches import all_losses, draw_batch, value_and_gradient
 from test_method_promises import LOSSES as OF_METHODS
@@ -115,8 +115,9 @@ for name, loss in (all_losses() | summed).items():
 
 def test_every_loss_compiled_as_one_graph_gives_the_same_value_and_gradient():
     """In a process of its own: annotations are not enforced there, as in use."""
+    folders = [Path(__file__).parent, Path(__file__).parents[1] / "support"]
     result = subprocess.run(
-        [sys.executable, "-c", COMPILED, str(Path(__file__).parent)], capture_output=True, text=True
+        [sys.executable, "-c", COMPILED, *folders], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [*LOSSES, *OF_METHODS]

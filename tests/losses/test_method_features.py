@@ -5,9 +5,8 @@ import inspect
 import method_loops as by_hand
 import pytest
 import torch
-from test_loss_precision import SeesAutocast
 from torch._subclasses.fake_tensor import FakeTensorMode
-from watches import RefusesHostReads
+from watches import RefusesHostReads, SeesAutocast
 
 from avalanche_hfc.losses import (
     add_importance,

@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from batches import draw_batch, six_samples, six_teachers
-from test_loss_precision import SeesAutocast
 from torch._subclasses.fake_tensor import FakeTensorMode
-from watches import Measures, RefusesHostReads
+from watches import Measures, RefusesHostReads, SeesAutocast
 
 from avalanche_hfc import losses as L
 

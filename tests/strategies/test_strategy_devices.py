@@ -2,17 +2,11 @@
 back.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from strategy_runs import hfc, mlp, vit
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-
-sys.path.append(str(Path(__file__).parents[1] / "losses"))
-
 from watches import RefusesHostReads
 
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
