@@ -1,5 +1,5 @@
-"""Settings of all tests, and their tiers: `quick` is given here by folder, the other markers in the
-files themselves. What has no marker belongs to `full`.
+"""Settings of all tests, and their tiers: `quick` and `contract` are given here by folder, the
+other markers in the files themselves. What has no marker belongs to `full`.
 """
 
 import os
@@ -15,7 +15,7 @@ from hypothesis import settings
 
 TESTS = Path(__file__).parent
 QUICK = {"losses", "memory", "metrics", "recipes", "test_architecture.py"}
-TIERS = ("slow", "kill", "browser", "quick")  # a test of two tiers counts to the first
+TIERS = ("slow", "kill", "browser", "quick", "contract")  # a test of two counts to the first
 collect_ignore = ["support", "mutate.py", "mutations.py"]  # neither tests nor doctests
 
 torch.set_num_threads(1)
@@ -30,9 +30,12 @@ def seeded():
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        in_tests = item.path.is_relative_to(TESTS)
-        if not in_tests or item.path.relative_to(TESTS).parts[0] in QUICK:
-            item.add_marker("quick")  # the doctests of the package as well
+        inside = item.path.is_relative_to(TESTS)  # or a doctest of the package
+        folder = item.path.relative_to(TESTS).parts[0] if inside else None
+        if folder in QUICK or not inside:
+            item.add_marker("quick")
+        if folder == "contracts":
+            item.add_marker("contract")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -29,14 +29,18 @@ FOR_TESTS = [
     for line in SETUP["options.extras_require"]["test"].split("\n")
     if line.strip()
 ]
-PINS = {
-    canonicalize_name(name): version
-    for name, version in (
-        line.split("==")
-        for line in (ROOT / "constraints.txt").read_text().split("\n")
-        if line and line[0] != "#"
-    )
-}
+
+
+def pins(name):
+    """The versions of a file of constraints, each exactly one."""
+    lines = [line for line in (ROOT / name).read_text().split("\n") if line and line[0] != "#"]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[^,*<>=\s]+", line)] == []
+    found = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+    assert len(found) == len(lines)
+    return found
+
+
+PINS = pins("constraints.txt")
 EXACT = {"torch": "2.14.1", "torchvision": "0.29.1", "avalanche-lib": "0.6.0", "timm": "1.0.30"}
 
 
@@ -53,14 +57,15 @@ def test_the_four_engines_are_pinned_to_the_versions_the_project_is_made_for():
     assert {name: PINS[name] for name in EXACT} == EXACT
 
 
-def test_every_pin_is_one_exact_version():
-    lines = [
-        line
-        for line in (ROOT / "constraints.txt").read_text().split("\n")
-        if line and line[0] != "#"
-    ]
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[^,*<>=\s]+", line)] == []
-    assert len(PINS) == len(lines)
+def test_the_lowest_versions_are_the_lower_bounds():
+    bounds = {
+        canonicalize_name(requirement.name): Version(specifier.version)
+        for requirement in (*REQUIRED, *FOR_TESTS)
+        for specifier in requirement.specifier
+        if specifier.operator == ">="
+    }
+    lowest = {name: Version(pin) for name, pin in pins("constraints-lowest.txt").items()}
+    assert lowest == bounds
 
 
 def installed(name):

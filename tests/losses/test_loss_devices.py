@@ -11,7 +11,7 @@ import torch
 from batches import all_losses, draw_batch, value_and_gradient
 from test_method_promises import LOSSES as OF_METHODS
 from torch._subclasses.fake_tensor import FakeTensorMode
-from watches import Measures, RefusesHostReads
+from watches import Measures, RefusesHostReads, needs_fake_cuda
 
 from avalanche_hfc.losses import compensation_weights, relation_targets
 
@@ -46,6 +46,7 @@ def test_the_watch_refuses_what_reads_the_host(name):
         MISTAKES[name](torch.tensor([1.0, -2.0]))
 
 
+@needs_fake_cuda
 @every_loss
 def test_a_loss_stays_on_the_device_of_its_inputs(name):
     with FakeTensorMode(), RefusesHostReads():

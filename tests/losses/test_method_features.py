@@ -6,7 +6,7 @@ import method_loops as by_hand
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from watches import RefusesHostReads, SeesAutocast
+from watches import RefusesHostReads, SeesAutocast, needs_fake_cuda
 
 from avalanche_hfc.losses import (
     add_importance,
@@ -220,6 +220,7 @@ def test_nothing_is_read_on_the_host_and_nothing_leaves_the_device(name):
         value_and_gradients(name, student, teacher)
 
 
+@needs_fake_cuda
 def test_feature_losses_stay_on_the_device_of_their_inputs():
     with FakeTensorMode(), RefusesHostReads():
         maps, other = ([torch.empty(3, 2, 4, 4, device="cuda")] for _ in range(2))

@@ -2,11 +2,17 @@
 it grows, whether autocast reaches it.
 """
 
+import pytest
 import torch
+from packaging.version import Version
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+needs_fake_cuda = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.5"),
+    reason="torch 2.4 indexes fake tensors on cuda only where there is a driver",
+)
 SYNCHRONISES = (
     "local_scalar_dense",
     "nonzero",
