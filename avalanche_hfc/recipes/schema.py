@@ -6,6 +6,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc.recipes.options import MODELS, Option, Value, check
 from avalanche_hfc.recipes.user_methods import method_options, total_only, without_memory
@@ -307,14 +308,14 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> "Recipe":
-        """What `as_dict` gave, also after JSON."""
-        expected = {"name", "scale", *PARTS, "sources", "overrides"}
-        if set(held) - {"own"} != expected:
+        """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
+        words = {"name", "scale", *PARTS, "sources", "overrides"}
+        if set(held) - {"own"} != words:
             wrong = "; ".join(
                 f"{word}: {', '.join(sorted(names))}"
                 for word, names in (
-                    ("missing", expected - set(held)),
-                    ("unknown", set(held) - expected - {"own"}),
+                    ("missing", words - set(held)),
+                    ("unknown", set(held) - words - {"own"}),
                 )
                 if names
             )
@@ -322,7 +323,9 @@ class Recipe:
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
-        check_leaves(held["name"], leaves)
+        expected = expected_leaves(leaves)
+        leaves |= {leaf: SINCE_0_1[leaf] for leaf in expected - set(leaves) if leaf in SINCE_0_1}
+        check_leaves(held["name"], leaves, expected)
         overrides, own = (
             {leaf: plain(value) for leaf, value in held.get(word, {}).items()}
             for word in ("overrides", "own")
@@ -332,10 +335,8 @@ class Recipe:
         )
 
 
-def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
-    """A ValueError that names the leaves by which a recipe written by another version differs from
-    one of this version.
-    """
+def expected_leaves(leaves: Mapping[str, Value]) -> set[str]:
+    """The leaves that a recipe of this model and method has."""
     expected = set(fixed_options())
     for part, chosen in CHOSEN.items():
         kind = leaves.get(f"{part}.{chosen}")
@@ -345,6 +346,13 @@ def check_leaves(name: str, leaves: Mapping[str, Value]) -> None:
             else {}
         )
         expected |= {f"{part}.{option}" for option in options}
+    return expected
+
+
+def check_leaves(name: str, leaves: Mapping[str, Value], expected: set[str]) -> None:
+    """A ValueError that names the leaves by which a recipe written by another version differs from
+    one of this version.
+    """
     differences = (("lacks", expected - set(leaves)), ("has unknown", set(leaves) - expected))
     said = " and ".join(
         f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names

@@ -119,6 +119,14 @@ class RunFolder:
                     "what. Choose another folder."
                 )
             return
+        written_by = str(held["versions"].get("avalanche_hfc"))
+        if written_by.startswith("0.1."):
+            raise ValueError(
+                f"{self.path} was made by version {written_by} of avalanche_hfc, which trained "
+                "otherwise: its rows cannot be completed by this one. Choose another folder, or "
+                f"resume it with avalanche_hfc=={written_by}. report, diff, predict and learn "
+                "read it."
+            )
         changed = changes(
             settings(held["recipe"]) | {"seed": held["seed"]}, settings(recipe) | {"seed": seed}
         )

@@ -16,10 +16,10 @@ from avalanche_hfc.engine.data import (
     refuse_known_classes,
 )
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import run
+from avalanche_hfc.engine.run import machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json
+from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json, versions
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
@@ -62,7 +62,7 @@ def learn(
     root = data_root_of(recipe, data_root)
     if not (folder / "recipe.json").exists():
         check_data(finished, seed, root, recipe)
-        copy_run(finished, folder, recipe)
+        copy_run(finished, folder, recipe, device)
     run(recipe, seed, folder, device=device, data_root=root, progress=progress)
     return folder
 
@@ -99,8 +99,10 @@ def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> 
         )
 
 
-def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe) -> None:
-    """Rows and last checkpoint, under the longer recipe, at once by a rename."""
+def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe, device: str) -> None:
+    """Rows and last checkpoint, under the longer recipe and the conditions of today, at once by a
+    rename.
+    """
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -109,7 +111,9 @@ def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe) -> None:
             shutil.copyfile(finished.folder.path / name, aside / name)
         shutil.copytree(finished.folder.checkpoints / "last", aside / "checkpoint" / "last")
         note = {name: value for name, value in finished.note.items() if name != "finished"}
-        replace_file(aside / "recipe.json", as_json({**note, "recipe": recipe.as_dict()}))
+        today = {"versions": versions(), "machine": machine(device)}
+        content = {**note, "recipe": recipe.as_dict(), **today}
+        replace_file(aside / "recipe.json", as_json(content))
         os.rename(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -162,9 +162,8 @@ def test_reading_all_recipes_needs_no_torch():
 @pytest.mark.parametrize(
     ("part", "leaf"),
     [
-        ("train", "schedule_delay"),
-        ("train", "decay_all"),
-        ("method", "reset_optimizer"),
+        ("train", "schedule"),
+        ("method", "relation_weight"),
         ("model", "kind"),
         ("data", "num_steps"),
     ],

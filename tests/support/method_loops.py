@@ -133,7 +133,8 @@ def sigmoid_relation_distillation(logits, targets, teacher, steps, average, w=No
     def value(members, _):
         up = mean_of([q[i] for i in members], seen)
         p = mean_of([[sigmoid(v) for v in logits[i]] for i in members], seen)
-        return sum(kl({1: up[c], 0: 1 - up[c]}, {1: p[c], 0: 1 - p[c]}) for c in seen) / len(seen)
+        not_p = mean_of([[sigmoid(-v) for v in logits[i]] for i in members], seen)  # 1 - p, exactly
+        return sum(kl({1: up[c], 0: 1 - up[c]}, {1: p[c], 0: not_p[c]}) for c in seen) / len(seen)
 
     return over_classes(value, targets, steps, w, average)
 

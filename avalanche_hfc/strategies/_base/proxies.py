@@ -150,7 +150,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
 
     def load_method_state(self, state: dict[str, Any]) -> None:
         super().load_method_state(state)
-        if self.scale_rule is not None:
+        if self.scale_rule is not None and "scale" in state:  # version 0.1 had no such rule
             self.scale_rule.load_state_dict(state["scale"])
 
     # A step

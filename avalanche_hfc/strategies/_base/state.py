@@ -12,6 +12,7 @@ from avalanche.training.plugins.clock import Clock
 from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
+from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
@@ -235,7 +236,9 @@ def plugin_state(plugin: Any) -> Any:
 
 def check_settings(strategy: Any, state: dict[str, Any]) -> None:
     """Raise for a state of other options: going on would be another training."""
-    before, now = state["settings"], strategy.chosen()
+    now = strategy.chosen()
+    later = {name: SINCE_0_1[f"method.{name}"] for name in now if f"method.{name}" in SINCE_0_1}
+    before = later | state["settings"]
     unknown = [name for name in now if name not in before]
     if unknown:
         raise ValueError(

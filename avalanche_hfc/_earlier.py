@@ -1,0 +1,16 @@
+"""What runs of version 0.1 do not say: options that came later, with the values by which that
+version trained.
+"""
+
+SINCE_0_1: dict[str, bool | int | float | None] = {
+    "data.train_per_class": None,
+    "data.test_per_class": None,
+    "train.decay_all": True,
+    "train.schedule_delay": 0,
+    "model.stage_relu": None,
+    "method.reset_optimizer": False,
+    "method.drop_last": False,
+    "method.optimizer_quirks": False,
+    "method.repeats": 1,
+    "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
+}
