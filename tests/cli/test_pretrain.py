@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from own_runs import make_folder
+from image_folders import make_folder
 from PIL import Image
 
 from avalanche_hfc.cli import main

@@ -14,6 +14,7 @@ from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
 from avalanche_hfc.engine.progress import Several
 from avalanche_hfc.store.run_folder import RunFolder
 
+pytestmark = pytest.mark.quick  # the run of that tier
 NAME = "digits-b0-t5-hfc@demo"
 COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blocks=1"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from own_runs import COLOURS, content, hfc, make_folder, noisy
+from image_folders import COLOURS, content, hfc, make_folder, noisy
 from PIL import Image
 
 from avalanche_hfc.benchmarks import check
