@@ -61,7 +61,7 @@ def test_the_four_engines_are_pinned_to_the_versions_the_project_is_made_for():
 def test_the_lowest_versions_are_the_lower_bounds():
     bounds = {
         canonicalize_name(requirement.name): Version(specifier.version)
-        for requirement in (*REQUIRED, *FOR_TESTS)
+        for requirement in (*REQUIRED, *FOR_WORK)
         for specifier in requirement.specifier
         if specifier.operator == ">="
     }

@@ -14,6 +14,7 @@ from avalanche_hfc.plugins.herding import exemplars_of
 from avalanche_hfc.strategies import IncrementalTemplate
 
 
+@runtime_checkable
 class Resumable(Protocol):
     """A training that checkpoints can be made of."""
 
