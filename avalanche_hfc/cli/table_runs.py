@@ -94,7 +94,6 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
         for run, row, error in results:
             bar.update()
             if error is None:
-                assert row is not None
                 lines.tell(f"{run}: {in_words(row)}")
             else:
                 said = reason(error)

@@ -10,27 +10,24 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from avalanche_hfc.engine.host_warnings import quiet_host
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
-
-class Outcome(NamedTuple, Generic[Item, Result]):
+class Outcome(NamedTuple):
     """`error` is the traceback of work that failed, else None."""
 
-    item: Item
-    result: Result | None
+    item: Any
+    result: Any
     error: str | None
 
 
 def outcomes(
-    work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int
-) -> Generator[Outcome[Item, Result], None, None]:
+    work: Callable[[Any], Any], items: Sequence[Any], *, jobs: int
+) -> Generator[Outcome, None, None]:
     """The outcome of work(item) for each item, as they come. With one job the work is done in this
     process.
 
@@ -46,7 +43,7 @@ def outcomes(
         yield from (future.result() for future in as_completed(pending))
 
 
-def attempt(work: Callable[[Item], Result], item: Item) -> Outcome[Item, Result]:
+def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
     try:
         return Outcome(item, work(item), None)
     except Exception:
