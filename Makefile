@@ -1,26 +1,38 @@
-# make demo | test | bench | mutate | faults: each creates the environment in .venv first, once.
+# Each target creates the environment it needs first, once: .venv, or one of its own.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
+WHEEL := .venv-wheel
 JOBS ?= 2
+INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test lint types pytest bench mutate faults clean
+.PHONY: help demo quick test lint types pytest test-slow test-lowest test-wheel docs bench mutate faults clean
 help:
-	@echo "make demo    split digits, four methods, one seed: table, curves and a report in demo/"
-	@echo "make test    lint, types, architecture and tests"
-	@echo "make bench   speed as ratios, written to bench.csv; RECORD=1: to experiments/results"
-	@echo "make mutate  change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
-	@echo "make faults  kill runs at twenty random moments, go on each time, compare with an unbroken run"
+	@echo "make demo         split digits, four methods, one seed: table, curves and a report in demo/"
+	@echo "make quick        formulas, the contracts of two methods, one run; under two minutes"
+	@echo "make test         lint, types and all tests but the slow ones, with the minutes of each tier"
+	@echo "make test-slow    the long matrices: float64, many kills"
+	@echo "make test-lowest  quick tier and contracts on the lowest versions, in $(LOWEST)"
+	@echo "make test-wheel   the wheel and all it needs in an empty environment, $(WHEEL)"
+	@echo "make docs         the pages and the API reference, in site/"
+	@echo "make bench        speed as ratios, written to bench.csv; RECORD=1: to experiments/results"
+	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
+	@echo "make faults       kill runs at twenty random moments, resume each time, compare with an unbroken run"
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[test,docs]'
 	@touch $@
 
 demo: $(READY)
 	$(BIN)/hfc demo
+
+quick: $(READY)
+	$(PYTEST) -n $(JOBS) -m quick
 
 test: lint types pytest
 
@@ -32,7 +44,30 @@ types: $(READY)
 	$(BIN)/mypy
 
 pytest: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+	$(PYTEST) -n $(JOBS)
+
+test-slow: $(READY)
+	$(PYTEST) -n $(JOBS) -m slow
+
+faults: $(READY)
+	$(PYTEST) -m 'slow and kill' -v
+
+$(LOWEST)/.ready: setup.cfg constraints-lowest.txt
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python $(INSTALL) --constraint constraints-lowest.txt --editable '.[test]'
+	@touch $@
+
+test-lowest: $(LOWEST)/.ready
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(JOBS) -m 'not slow and (quick or contract)'
+
+test-wheel:
+	$(PYTHON) -m venv --clear $(WHEEL)
+	$(WHEEL)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEEL)/dist .
+	$(WHEEL)/bin/python $(INSTALL) --constraint constraints.txt $(WHEEL)/dist/*.whl
+	cd $(WHEEL) && bin/hfc selftest
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(if $(RECORD),--out experiments/results/bench.csv)
@@ -40,8 +75,5 @@ bench: $(READY)
 mutate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py $(if $(RECORD),--out experiments/results/mutants.csv)
 
-faults: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/many_kills.py
-
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(WHEEL) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

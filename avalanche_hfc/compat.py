@@ -1,10 +1,10 @@
-"""Opt-in repairs of built-ins that avalanche-lib 0.6.0 ships broken (beside torch 2.14, dill 0.4).
+"""Opt-in repairs of strategies and plugins that are broken in avalanche-lib 0.6.0.
 
-One small class per defect. Each takes the arguments of the class it repairs, is a subclass of it
-and keeps its attributes and callbacks, so a plugin that works in the original works here. Importing
-this module changes nothing in Avalanche or torch. The caller's `plugins` list is never changed.
-Paths below are relative to the `avalanche` package; `C` columns, a column is a class id. All but
-`RepairedER_ACE` need the batches of `nc_benchmark`: (x, y, task label).
+One small class per defect, met with torch 2.14 and dill 0.4. Each takes the arguments of the class
+it repairs, is a subclass of it and keeps its attributes and callbacks, so a plugin that works in
+the original works here. Importing this module changes nothing in Avalanche or torch. Paths below
+are relative to the `avalanche` package; a column is a class id. All but `RepairedER_ACE` need the
+batches of `nc_benchmark`: (x, y, task label).
 """
 
 import sys
@@ -43,16 +43,16 @@ __all__ = [
     "checkpoint_repair",
 ]
 
-MASKED_LOGIT = (
-    -1000
-)  # `IncrementalClassifier.mask_value`: the logit of a column that was never trained
+# `IncrementalClassifier.mask_value`: the logit of a column that was never trained
+MASKED_LOGIT = -1000
 
 
 def exchange(
     plugins: list, shipped: type[SupervisedPlugin], repaired: type[SupervisedPlugin]
 ) -> SupervisedPlugin:
-    """Put `repaired`, with the same attributes, in the place of the strategy's own plugin: the last
-    one of exactly type `shipped`.
+    """Replace the strategy's plugin, the last of exactly type `shipped`, by a repaired one.
+
+    The attributes are kept.
     """
     index = max(i for i, plugin in enumerate(plugins) if type(plugin) is shipped)
     replacement = repaired()
@@ -62,30 +62,33 @@ def exchange(
 
 
 class RepairedICaRLLossPlugin(ICaRLLossPlugin):
-    """Takes a fresh frozen teacher after every step.
+    """ICaRL's loss with a fresh frozen teacher after every step.
 
-    Shipped (`training/losses.py:57-61`): the copy made after the first step is the teacher for
-        ever and `load_state_dict` into it raises once the head has grown. It also stays in train
-        mode, so its BatchNorm statistics drift and its dropout stays on.
+    In Avalanche (`training/losses.py:57-61`) the copy made after the first step stays the teacher,
+    and `load_state_dict` into it raises once the head has grown. It also stays in train mode, so
+    its BatchNorm statistics drift and its dropout stays on.
     """
 
     def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         self.old_model = None  # the parent copies when there is none
         super().after_training_exp(strategy, **kwargs)
         teacher: Any = self.old_model
-        teacher.eval_classifier = (
-            teacher.train_classifier
-        )  # in eval mode it would answer with distances to class means
+        # in eval mode it would return distances to class means
+        teacher.eval_classifier = teacher.train_classifier
         teacher.eval().requires_grad_(False)
 
 
 class RepairedICaRL(ICaRL):
-    """ICaRL with a head that may grow. See `RepairedICaRLLossPlugin`; it is both `_criterion` and a
-    plugin, as in the original.
+    """Avalanche's ICaRL with a head that may grow.
 
-    Not repaired: the memory holds ceil(memory_size / classes) exemplars of each class
-    (`training/supervised/icarl.py:239`), which can be more than `memory_size` in total; pass a
-    multiple of the number of classes where that matters.
+    Uses `RepairedICaRLLossPlugin`, which is both criterion and plugin as in the original. Not
+    repaired: the memory holds ceil(memory_size / classes) exemplars of each class
+    (`training/supervised/icarl.py:239`), which can exceed `memory_size` in total; pass a multiple
+    of the number of classes where that matters.
+
+    Args:
+        plugins: Further plugins; the list is not changed.
+        **icarl_kwargs: Arguments of Avalanche's ICaRL.
     """
 
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **icarl_kwargs: object):
@@ -94,9 +97,7 @@ class RepairedICaRL(ICaRL):
 
 
 def collate_ragged_logits(samples: list) -> list[Tensor]:
-    """Batch of (x, y, task label, logits), where rows of logits have the width of their time:
-    padded with NaN to the widest.
-    """
+    """Batch of (x, y, task label, logits), with logits of different widths padded with NaN."""
     *columns, logits = zip(*samples, strict=True)
     padded = torch.nn.utils.rnn.pad_sequence(
         list(logits), batch_first=True, padding_value=float("nan")
@@ -107,8 +108,10 @@ def collate_ragged_logits(samples: list) -> list[Tensor]:
 def known_logits(
     stored: Float[Tensor, "b old"], current: Float[Tensor, "b C"]
 ) -> Float[Tensor, "b C"]:
-    """`stored`, padded to C columns; where it knows nothing (absent, NaN, masked) the current
-    logit, detached: no loss, no gradient.
+    """The stored logits, padded to C columns with the current logits where nothing is known.
+
+    Absent, NaN and masked values are unknown; the current logits are detached there, so they give
+    no loss and no gradient.
     """
     stored = F.pad(stored, (0, current.shape[1] - stored.shape[1]), value=float("nan"))
     unknown = stored.isnan() | (stored == MASKED_LOGIT)
@@ -116,12 +119,12 @@ def known_logits(
 
 
 class RepairedDER(DER):
-    """DER and DER++ with a head that may grow.
+    """Avalanche's DER and DER++ with a head that may grow; takes the arguments of DER.
 
-    Shipped (`training/supervised/der.py:307`): the logits kept with an exemplar have the width
-        of their time. They cannot be stacked with later ones nor subtracted from wider ones, and a
-        masked -1000 meets a trained column in the squared error. The mean of the squared error
-        still runs over all C columns.
+    In Avalanche (`training/supervised/der.py:307`) the logits kept with an exemplar have the width
+    of the head at that time. They cannot be stacked with later ones or subtracted from wider ones,
+    and a masked -1000 meets a trained column in the squared error. The mean of the squared error
+    still runs over all columns.
     """
 
     replay_loader: Iterator | None
@@ -155,13 +158,13 @@ def multi_step_lr(optimizer: Optimizer, *, verbose: bool = False, **options: Any
 
 
 class RepairedBiCPlugin(BiCPlugin):
-    """BiC's plugin: runs on current torch, distils over classes, gives back the model's mode and
-    the experience's data.
+    """BiC's plugin for current torch, which distils over classes and restores mode and data.
 
-    Shipped (`training/plugins/bic.py`), by line: 383 passes `verbose` to a torch scheduler that no
-    longer takes it; 292 takes the teacher's softmax over the batch (`dim=0`) and ignores `T`; 360
-    leaves the model in eval mode; 173 replaces `experience.dataset` by what the validation split
-    leaves. The experience still needs a writable `dataset`: use `nc_benchmark`.
+    Defects in Avalanche (`training/plugins/bic.py`), by line: 383 passes `verbose` to a torch
+    scheduler that no longer accepts it; 292 takes the teacher's softmax over the batch (`dim=0`)
+    and ignores `T`; 360 leaves the model in eval mode; 173 replaces `experience.dataset` by what
+    the validation split leaves. The experience still needs a writable `dataset`: use
+    `nc_benchmark`.
     """
 
     def before_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
@@ -171,8 +174,16 @@ class RepairedBiCPlugin(BiCPlugin):
     def cross_entropy(
         self, new_outputs: Float[Tensor, "b old"], old_outputs: Float[Tensor, "b old"]
     ) -> Float[Tensor, ""]:
-        """-mean over samples of Σ_c softmax(old / T)_c · log softmax(new / T)_c. No factor T², as
-        in the original.
+        """Distillation loss: -mean over samples of Σ_c softmax(old / T)_c · log softmax(new / T)_c.
+
+        There is no factor T², as in the original.
+
+        Args:
+            new_outputs: Logits of the model for the old classes, shape ``(b, old)``.
+            old_outputs: Logits of the teacher for the old classes, shape ``(b, old)``.
+
+        Returns:
+            A scalar.
         """
         return F.cross_entropy(new_outputs / self.T, (old_outputs / self.T).softmax(1))
 
@@ -184,17 +195,20 @@ class RepairedBiCPlugin(BiCPlugin):
     ) -> None:
         modes = [(module, module.training) for module in strategy.model.modules()]
         shipped = BiCPlugin.bias_correction_step
-        names = {
-            **shipped.__globals__,
-            "MultiStepLR": multi_step_lr,
-        }  # names of its own: nothing is patched, not even for a moment
+        # a namespace for this call alone: nothing is patched, not even for a moment
+        names = {**shipped.__globals__, "MultiStepLR": multi_step_lr}
         FunctionType(shipped.__code__, names)(self, strategy, persistent_workers, num_workers)
         for module, training in modes:
             module.train(training)  # parents come first, so every module ends as it was
 
 
 class RepairedBiC(BiC):
-    """BiC with `RepairedBiCPlugin`."""
+    """Avalanche's BiC with `RepairedBiCPlugin`.
+
+    Args:
+        plugins: Further plugins; the list is not changed.
+        **bic_kwargs: Arguments of Avalanche's BiC.
+    """
 
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **bic_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **bic_kwargs)
@@ -202,10 +216,18 @@ class RepairedBiC(BiC):
 
 
 class RepairedACECriterion(ACECriterion):
-    """½ CE(memory rows, all columns) + ½ CE(new rows, columns of the classes among them).
+    """ER_ACE's loss: half a cross-entropy of memory rows, half of new rows.
 
-    Shipped (`training/regularization.py:26`): softmax, then log, then times a one-hot target: 0
-        · log 0 = NaN once two logits of the batch's classes differ by about 104.
+    Memory rows compete among all columns, new rows among the columns of the classes in the batch.
+    In Avalanche (`training/regularization.py:26`) a softmax, then a logarithm, is multiplied by a
+    one-hot target: 0 · log 0 = NaN once two logits of the batch's classes differ by about 104.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.compat import RepairedACECriterion
+        >>> logits, targets = torch.tensor([[0.0, 200.0]]), torch.tensor([0])
+        >>> RepairedACECriterion()(logits, targets, logits, targets)
+        tensor(100.)
     """
 
     def __call__(
@@ -223,7 +245,11 @@ class RepairedACECriterion(ACECriterion):
 
 
 class RepairedER_ACE(ER_ACE):
-    """ER_ACE with `RepairedACECriterion` as `ace_criterion`."""
+    """Avalanche's ER_ACE with `RepairedACECriterion`.
+
+    Args:
+        **er_ace_kwargs: Arguments of Avalanche's ER_ACE.
+    """
 
     def __init__(self, **er_ace_kwargs: object):
         super().__init__(**er_ace_kwargs)
@@ -231,10 +257,10 @@ class RepairedER_ACE(ER_ACE):
 
 
 class RepairedLwFPlugin(LwFPlugin):
-    """LwF's plugin with its teacher in eval mode.
+    """LwF's plugin with its teacher in eval mode; takes the arguments of LwFPlugin.
 
-    Shipped (`training/regularization.py:152`): the teacher is a copy in train mode, so each
-        forward moves its BatchNorm statistics and its dropout stays on.
+    In Avalanche (`training/regularization.py:152`) the teacher is a copy in train mode, so each
+    forward pass changes its BatchNorm statistics and its dropout stays on.
     """
 
     def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
@@ -243,7 +269,12 @@ class RepairedLwFPlugin(LwFPlugin):
 
 
 class RepairedLwF(LwF):
-    """LwF with `RepairedLwFPlugin`."""
+    """Avalanche's LwF with `RepairedLwFPlugin`.
+
+    Args:
+        plugins: Further plugins; the list is not changed.
+        **lwf_kwargs: Arguments of Avalanche's LwF.
+    """
 
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **lwf_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **lwf_kwargs)
@@ -252,13 +283,18 @@ class RepairedLwF(LwF):
 
 @contextmanager
 def checkpoint_repair() -> Iterator[None]:
-    """Around `avalanche.checkpointing.save_checkpoint`: lets dill find the optimizer's class by
-    name. Loading needs nothing.
+    """Let Avalanche's `save_checkpoint` save an optimizer; use it as a context around the call.
 
-    torch deletes the attributes `torch.optim.sgd`, `.adam`, …; dill looks a class up through its
-    module, misses it, pickles the class by value and fails: `PicklingError: Can't pickle sentinel
-    …` (`checkpointing/checkpoint.py`, `save_checkpoint`). The attributes are there inside the block
-    only.
+    torch deletes the attributes `torch.optim.sgd`, `torch.optim.adam`, …; dill looks up a class
+    through its module, does not find it, pickles the class by value and fails with ``PicklingError:
+    Can't pickle sentinel``. The attributes exist inside the block only. Loading needs no repair.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.compat import checkpoint_repair
+        >>> with checkpoint_repair():
+        ...     hasattr(torch.optim, "sgd")
+        True
     """
     missing = {
         name.removeprefix("torch.optim."): module

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.report.methods import NONE, no_difference
+from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun, train
 
@@ -124,7 +124,9 @@ def table(rows: pd.DataFrame) -> str:
 
 def difference(mean: float, error: float) -> str:
     """(none): below two standard errors."""
-    return f"{mean:+.2f} ± {error:.2f}" + (f" {NONE}" if no_difference(mean, error) else "")
+    return f"{mean:+.2f} ± {error:.2f}" + (
+        f" {NO_DIFFERENCE}" if no_difference(mean, error) else ""
+    )
 
 
 def main() -> int:

@@ -5,7 +5,8 @@ takes.
 
 The packed file holds, for each class, two lossless strips, 32 pixels wide: training pictures
 stacked, then test pictures, in `bytes` cut at `offsets`. Recipes take the first images of each
-class, so that the official files give the same runs.
+class, so that the official files give the same runs. A packed file without `class_names` holds
+pictures without labels: all become x_train, which `hfc pretrain` takes.
 """
 
 import argparse
@@ -20,17 +21,21 @@ SIDE = 32  # px
 
 
 def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test and class_names, ordered by class."""
+    """x_train, y_train, x_test, y_test and class_names, ordered by class; x_train alone where there
+    are no names.
+    """
     with np.load(path, allow_pickle=False) as packed:
         raw, offsets, names = (
             packed["bytes"].tobytes(),
             packed["offsets"].tolist(),
-            packed["class_names"],
+            packed.get("class_names"),
         )
     strips = [
         np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")).reshape(-1, SIDE, SIDE, 3)
         for a, b in pairwise(offsets)
     ]
+    if names is None:
+        return {"x_train": np.concatenate(strips)}
     if len(strips) != 2 * len(names):
         raise SystemExit(
             f"{path} holds {len(strips)} strips for {len(names)} classes; two of each are needed."

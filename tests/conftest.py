@@ -1,10 +1,22 @@
+"""Settings of all tests, and their tiers: `quick` and `contract` are given here by folder, the
+other markers in the files themselves. What has no marker belongs to `full`.
+"""
+
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import settings
+
+TESTS = Path(__file__).parent
+QUICK = {"losses", "memory", "metrics", "recipes", "test_architecture.py"}
+TIERS = ("slow", "kill", "browser", "quick", "contract")  # a test of two counts to the first
+collect_ignore = ["support", "mutate.py", "mutations.py"]  # neither tests nor doctests
 
 torch.set_num_threads(1)
 settings.register_profile("ours", deadline=None, max_examples=40, derandomize=True, print_blob=True)
@@ -14,3 +26,30 @@ settings.load_profile("ours")
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        inside = item.path.is_relative_to(TESTS)  # or a doctest of the package
+        folder = item.path.relative_to(TESTS).parts[0] if inside else None
+        if folder in QUICK or not inside:
+            item.add_marker("quick")
+        if folder == "contracts":
+            item.add_marker("contract")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Number of tests of each tier, and the minutes they would take one after the other."""
+    numbers, seconds = Counter(), Counter()
+    for report in (each for kind in terminalreporter.stats.values() for each in kind):
+        if isinstance(report, pytest.TestReport):
+            tier = next((tier for tier in TIERS if tier in report.keywords), "full")
+            numbers[tier] += report.when == "call"
+            seconds[tier] += report.duration
+    if numbers.total():
+        terminalreporter.section("minutes of work in each tier")
+    for tier in (*reversed(TIERS), "full"):
+        if numbers[tier]:
+            terminalreporter.write_line(
+                f"{tier:8}{numbers[tier]:6} tests{seconds[tier] / 60:7.1f} min"
+            )

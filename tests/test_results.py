@@ -1,4 +1,4 @@
-"""What the README claims of committed results is in the committed files."""
+"""What the pages claim of committed results is in the committed files."""
 
 import csv
 import re
@@ -7,14 +7,17 @@ import tomllib
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from mutations import mutations
+from pages import DOCS, PAGES, README, name_of, table, tables
 
 from avalanche_hfc.recipes import DEMO_METHODS
-from avalanche_hfc.report.demo import summarise
+from avalanche_hfc.report.demo import summary_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
-README = (ROOT / "README.md").read_text()
+SPEED = DOCS / "speed.md"
+RESULTS_PAGE = DOCS / "results.md"
 BENCH = list(csv.DictReader((RESULTS / "bench.csv").open(newline="")))
 STEP = "training step of "  # how the rows of the second speed table begin
 WITH_LOSSES = ", with both losses"
@@ -26,28 +29,10 @@ DEMO = {  # the first table's names
 }
 
 
-def tables(text):
-    """{heading: cells of the lines below} of every markdown table."""
-    found = {}
-    for block in re.findall(r"(?:^\|.*\|$\n?)+", text, flags=re.MULTILINE):
-        heading, _, *lines = block.strip().splitlines()
-        found[heading] = [
-            [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
-        ]
-    return found
-
-
-def table(start):
-    """The lines of the README's table whose heading begins so."""
-    found = [lines for heading, lines in tables(README).items() if heading.startswith(start)]
-    assert len(found) == 1
-    return found[0]
-
-
 def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
     rows = pd.read_csv(RESULTS / "demo" / "steps.csv")
     assert len(rows) == 5 * len(DEMO_METHODS) * 5
-    mean = summarise(rows).groupby("method")[["average", "last"]].mean()
+    mean = summary_of(rows).groupby("method")[["average", "last"]].mean()
     for other in ("avalanche-replay", "avalanche-naive", "herding-replay"):
         assert (mean.loc["hfc"] > mean.loc[other]).all(), other
 
@@ -57,10 +42,11 @@ def test_the_committed_summary_follows_from_the_committed_rows():
         pd.read_csv(RESULTS / "demo" / "steps.csv"),
         pd.read_csv(RESULTS / "demo" / "summary.csv"),
     )
-    pd.testing.assert_frame_equal(summarise(rows), summary)
+    pd.testing.assert_frame_equal(summary_of(rows), summary)
 
 
-def test_the_demonstrations_table_in_the_readme_is_the_committed_summary():
+@pytest.mark.parametrize("page", [README, RESULTS_PAGE], ids=name_of)
+def test_the_demonstrations_table_is_the_committed_summary(page):
     def cell(runs, column, factor):
         values = [factor * float(run[column]) for run in runs]
         return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
@@ -75,12 +61,12 @@ def test_the_demonstrations_table_in_the_readme_is_the_committed_summary():
         )
     shown = [
         [cell.replace("**", "") for cell in line]
-        for line in table("| | average % | last % | FH × 1000 |")
+        for line in table(page, "| | average % | last % | FH × 1000 |")
     ]
     assert shown == expected
 
 
-def test_the_speed_table_in_the_readme_is_the_committed_one():
+def test_the_speed_table_is_the_committed_one():
     expected = []
     for row in BENCH:
         if not row["row"].startswith(STEP):
@@ -94,10 +80,10 @@ def test_the_speed_table_in_the_readme_is_the_committed_one():
                     said,
                 ]
             )
-    assert table("| row | against | ratio |") == expected
+    assert table(SPEED, "| row | against | ratio |") == expected
 
 
-def test_the_table_of_training_steps_in_the_readme_is_the_committed_one():
+def test_the_table_of_training_steps_is_the_committed_one():
     steps = {
         row["row"].removeprefix(STEP): [
             f"{float(row[name]):.2f}" for name in ("ours", "reference", "ratio")
@@ -112,27 +98,35 @@ def test_the_table_of_training_steps_in_the_readme_is_the_committed_one():
     expected = [
         [f"`{name}`", *steps[name], *steps.get(name + WITH_LOSSES, ["–"] * 3)] for name in names
     ]
-    assert table("| method | one step × fine-tuning |") == expected
+    assert table(SPEED, "| method | one step × fine-tuning |") == expected
 
 
-def test_the_readme_has_no_table_of_numbers_but_those_read_back():
-    """The table of methods is compared in test_methods_results.py; the other tables with a number
-    in them tell the paper's, or none.
+def test_no_page_has_a_table_of_numbers_but_those_read_back():
+    """The table of methods is compared in test_methods_results.py, those of docs/fidelity.md in
+    test_fidelity.py; the other tables with a number in them tell formulas and settings.
     """
-    read_back = (
-        "| | average % |",
-        "| row | against |",
-        "| method | one step ×",
-        "| method | average | last |",
-    )
-    told = ("| `STRATEGIES` | paper |", "| part | paper | here |")  # formulas and settings
-    with_numbers = [
-        heading for heading, lines in tables(README).items() if re.search(r"\d\.\d", str(lines))
-    ]
-    assert sorted(heading for heading in with_numbers if not heading.startswith(told)) == sorted(
-        heading for heading in tables(README) if heading.startswith(read_back)
-    )
-    assert len([heading for heading in with_numbers if heading.startswith(read_back)]) == 4
+    read_back = {
+        ("README.md", "| | average % |"),
+        ("docs/results.md", "| | average % |"),
+        ("docs/results.md", "| method | average | last |"),
+        ("docs/speed.md", "| row | against |"),
+        ("docs/speed.md", "| method | one step ×"),
+    }
+    settings = {
+        ("docs/methods.md", "| `STRATEGIES` | paper |"),
+        ("docs/getting-started.md", "| part | paper | here |"),
+    }
+    with_numbers = {
+        (name_of(page), heading)
+        for page in PAGES
+        if page.name != "fidelity.md"
+        for heading, lines in tables(page.read_text()).items()
+        if re.search(r"\d\.\d", str(lines))
+    }
+    known = read_back | settings
+    assert len(with_numbers) == len(known)
+    for page, heading in with_numbers:
+        assert [start for name, start in known if name == page and heading.startswith(start)]
 
 
 def test_every_file_of_formulas_has_been_through_all_its_mutants_and_none_is_left_unexplained():
@@ -151,14 +145,14 @@ def test_every_file_of_formulas_has_been_through_all_its_mutants_and_none_is_lef
         for name, row in rows.items()
         if int(row["killed"]) + int(row["equivalent"]) != int(row["mutants"])
     } == {}
-    listed = [
-        entry["file"]
-        for entry in tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["equivalent"]
-    ]
+    entries = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["equivalent"]
+    files_of_entries = [entry["file"] for entry in entries]
     assert {name: int(row["equivalent"]) for name, row in rows.items()} == {
-        name: listed.count(name) for name in rows
+        name: files_of_entries.count(name) for name in rows
     }
-    now = {name: len(mutations(name, (package / name).read_bytes())) for name in rows}
-    assert {
-        name: int(row["mutants"]) for name, row in rows.items()
-    } == now  # a file that has changed goes through `make mutate` again
+    now = {name: mutations(name, (package / name).read_bytes()) for name in rows}
+    assert {name: int(row["mutants"]) for name, row in rows.items()} == {
+        name: len(mutants) for name, mutants in now.items()
+    }  # a file that has changed goes through `make mutate` again
+    lines = {(m.file, m.function, m.after) for mutants in now.values() for m in mutants}
+    assert [e for e in entries if (e["file"], e["function"], e["line"]) not in lines] == []

@@ -1,55 +1,68 @@
-"""Data sets in folders: <part>/<class>/…/<image>. Every image is looked at once, before training;
-pixels are read on demand.
+"""Data sets in folders: <part>/<class>/…/<image>. Every image is looked at once, before training:
+those of the user are decoded, those of ImageNet by their headers. Pixels are read on demand.
 """
 
 import os
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-import numpy as np
 from avalanche.benchmarks.datasets.dataset_utils import default_dataset_location
 from PIL import Image
 
-from avalanche_hfc.benchmarks._images import FileImages, Source, is_test, shortened
+from avalanche_hfc._names import shortened
+from avalanche_hfc.benchmarks._images import FileImages, Source
+from avalanche_hfc.benchmarks._records import FileRecord
+from avalanche_hfc.benchmarks._tree import class_folders, scan_part
+from avalanche_hfc.benchmarks.check import DataCheck, check_folder
 from avalanche_hfc.benchmarks.orders import (
     imagenet100_synsets,
     imagenet_synsets,
     lucir_imagenet100_synsets,
 )
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 FOLDER_IMAGE_SIZE = 224
 JPEG_END = b"\xff\xd9"
 
 
-def read_folder(root: Path | str) -> Source:
-    folder = Path(root)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"No folder {folder}. split_folder reads train/<class>/ and test/<class>/, or "
-            "<class>/ alone."
+def read_folder(
+    root: Path | str,
+    *,
+    skip_bad: bool = False,
+    known: Mapping[str, FileRecord] | None = None,
+) -> Source:
+    """The images of a folder of the user's; see `check_folder` for the arguments."""
+    found = check_folder(root, skip_bad=skip_bad, known=known)
+    found.raise_if_stopped()
+    assert found.train is not None and found.test is not None and found.records is not None
+    parts = [
+        FileImages(
+            [os.path.join(root, name) for images in classes.values() for name in images],
+            [class_id for class_id, name in enumerate(classes) for _ in classes[name]],
+            {found.records[name][3:] for images in classes.values() for name in images},
+            upright=True,
         )
-    tests = [folder / name for name in ("test", "val") if (folder / name).is_dir()]
-    if not (folder / "train").is_dir():
-        if tests:
-            raise ValueError(f"{folder} has {tests[0].name}/ but no train/.")
-        train, test = _divided(_scan(folder))
-    elif len(tests) != 1:
-        raise ValueError(
-            f"{folder} needs one of test/ and val/ beside train/, it has "
-            f"{'both' if tests else 'neither'}."
-        )
-    else:
-        train, test = _scan(folder / "train"), _scan(tests[0])
-        for part, other, name in ((train, test, tests[0]), (test, train, folder / "train")):
-            missing = sorted(set(part) - set(other))
-            if missing:
-                raise ValueError(
-                    f"{name} lacks the classes {shortened(missing)}. Both parts must hold "
-                    "the same classes."
-                )
-    return _source(train, test, upright=True)
+        for classes in (found.train, found.test)
+    ]
+    return Source(
+        train=parts[0],
+        test=parts[1],
+        class_names=found.class_names,
+        image_size=FOLDER_IMAGE_SIZE,
+        records=found.records,
+        left_out=found.left_out,
+        remarks=tuple(_remarks(found)),
+    )
+
+
+def _remarks(found: DataCheck) -> Iterator[str]:
+    if found.junk:
+        yield f"{len(found.junk)} files left behind by programs or hidden are skipped."
+    if found.left_out:
+        yield f"{len(found.left_out)} bad files are left out; recipe.json lists them."
+    notes = sum(len(finding.where) for finding in found.findings if not finding.bad)
+    if notes:
+        yield f"{notes} remarks on the images: `hfc data check {found.path}` shows them."
 
 
 def read_imagenet(root: Path | str | None, synsets: tuple[str, ...]) -> Source:
@@ -67,12 +80,12 @@ def read_imagenet(root: Path | str | None, synsets: tuple[str, ...]) -> Source:
         )
     for part in parts:
         _check_synsets(part, synsets)
-    train, test = (_scan(part, only=synsets) for part in parts)
-    return _source(train, test, upright=False)
+    train, test = (_images(part, synsets) for part in parts)
+    return Source(train=train, test=test, class_names=synsets, image_size=FOLDER_IMAGE_SIZE)
 
 
 def _check_synsets(folder: Path, synsets: tuple[str, ...]) -> None:
-    found, expected = set(_class_folders(folder)), set(synsets)
+    found, expected = set(class_folders(folder)), set(synsets)
     if synsets == imagenet100_synsets():
         if found == set(lucir_imagenet100_synsets()):
             raise ValueError(
@@ -94,67 +107,18 @@ def _check_synsets(folder: Path, synsets: tuple[str, ...]) -> None:
         )
 
 
-def _scan(folder: Path, only: tuple[str, ...] | None = None) -> dict[str, list[str]]:
-    """Class name -> paths of its images, both sorted. What is neither hidden nor an image is
-    refused.
-    """
-    classes = {name: _image_paths(folder / name) for name in only or _class_folders(folder)}
-    if not classes:
-        raise ValueError(f"{folder} has no class folder.")
-    empty = [name for name, paths in classes.items() if not paths]
+def _images(folder: Path, synsets: tuple[str, ...]) -> FileImages:
+    tree = scan_part(folder, synsets)
+    bad = sorted(name for names in tree.bad.values() for name in names)
+    if bad:
+        raise ValueError(f"{folder} holds files that are no images: {shortened(bad, 5)}.")
+    classes = tree.parts[""]
+    empty = [name for name in synsets if not classes[name]]
     if empty:
         raise ValueError(f"{folder} has classes without an image: {shortened(empty)}.")
-    return classes
-
-
-def _class_folders(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        visible = [entry for entry in entries if not entry.name.startswith(".")]
-    stray = sorted(entry.path for entry in visible if not entry.is_dir())
-    if stray:
-        raise ValueError(
-            f"Files beside the class folders: {shortened(stray, 5)}. Remove them or hide "
-            "them with a leading dot."
-        )
-    return sorted(entry.name for entry in visible)
-
-
-def _image_paths(folder: Path) -> list[str]:
-    paths = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [os.path.join(parent, name) for name in files if not name.startswith(".")]
-    strange = sorted(path for path in paths if not path.lower().endswith(SUFFIXES))
-    if strange:
-        raise ValueError(
-            f"Not images: {shortened(strange, 5)}. Known suffixes: {', '.join(SUFFIXES)}. "
-            "Remove or hide with a leading dot."
-        )
-    return sorted(paths)
-
-
-def _divided(classes: dict[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """A training and a test part of classes that come in one piece."""
-    single = [name for name, paths in classes.items() if len(paths) < 2]
-    if single:
-        raise ValueError(
-            f"Classes with one image only: {shortened(single)}. One is needed for training "
-            "and one for the test."
-        )
-    tests = {name: is_test(len(paths)) for name, paths in classes.items()}
-    train = {name: np.array(paths)[~tests[name]].tolist() for name, paths in classes.items()}
-    return train, {name: np.array(paths)[tests[name]].tolist() for name, paths in classes.items()}
-
-
-def _source(train: dict[str, list[str]], test: dict[str, list[str]], *, upright: bool) -> Source:
-    parts = []
-    for classes in (train, test):
-        paths = list(chain.from_iterable(classes.values()))
-        targets = [class_id for class_id, of_class in enumerate(classes.values()) for _ in of_class]
-        parts.append(FileImages(paths, targets, _checked_sizes(paths), upright=upright))
-    return Source(
-        train=parts[0], test=parts[1], class_names=tuple(train), image_size=FOLDER_IMAGE_SIZE
-    )
+    paths = [os.path.join(folder, name) for images in classes.values() for name in images]
+    targets = [class_id for class_id, name in enumerate(synsets) for _ in classes[name]]
+    return FileImages(paths, targets, _checked_sizes(paths), upright=False)
 
 
 def _checked_sizes(paths: list[str]) -> set[tuple[int, int]]:

@@ -2,16 +2,18 @@
 (image, class id).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Integer, UInt8
-from PIL import Image, ImageOps
+from jaxtyping import Float, Integer, UInt8
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from avalanche_hfc.benchmarks._decode import read_image
+from avalanche_hfc.benchmarks._npz import check_targets
+from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks.transforms import IMAGENET, Statistics
 
 
@@ -67,11 +69,8 @@ class FileImages(Dataset):
     def __getitem__(self, position: int) -> tuple:
         path = self.paths[position]
         try:
-            with Image.open(path) as image:
-                return (ImageOps.exif_transpose(image) if self.upright else image).convert(
-                    "RGB"
-                ), self.targets[position]
-        except OSError as error:  # checked when the benchmark was made: gone or damaged since
+            return read_image(path, upright=self.upright), self.targets[position]
+        except ValueError as error:  # checked when the benchmark was made: gone or damaged since
             raise ValueError(f"Cannot read image {path}: {error}") from error
 
     def subset(self, positions: Integer[np.ndarray, "k"]) -> "FileImages":
@@ -99,21 +98,14 @@ class Source:
     )  # side of the transformed images if the user names none; None: the user must
     num_channels: int = 3
     statistics: Statistics = IMAGENET
+    records: Records = field(default_factory=dict)  # what identifies data of the user's
+    left_out: tuple[str, ...] = ()  # files that cannot be used, where that is allowed
+    remarks: tuple[str, ...] = ()  # one line each, for whoever starts a run
 
     def __post_init__(self) -> None:
-        known = set(range(len(self.class_names)))
-        for name, part in (("training", self.train), ("test", self.test)):
-            met = set(part.targets)
-            if met - known:
-                raise ValueError(
-                    f"The {name} images have labels {shortened(sorted(met - known))}; class "
-                    f"ids are 0 to {len(known) - 1}."
-                )
-            if known - met:
-                raise ValueError(
-                    f"No {name} image for class ids {shortened(sorted(known - met))} of "
-                    f"{len(known)}. Every class needs one."
-                )
+        check_targets(
+            np.asarray(self.train.targets), np.asarray(self.test.targets), len(self.class_names)
+        )
 
 
 class JoinedImages(FileImages):
@@ -165,16 +157,3 @@ def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorIm
         )
     starts = np.cumsum(sizes) - sizes
     return images.subset(np.concatenate([ranked[start : start + count] for start in starts]))
-
-
-def is_test(num_images: int) -> Bool[np.ndarray, "num_images"]:
-    """The test part of a class that comes in one piece: its second image, then every fifth. Two
-    images suffice, and no seed matters.
-    """
-    return np.arange(num_images) % 5 == 1
-
-
-def shortened(values: Sequence, limit: int = 10) -> str:
-    """'1, 2, 3 … (57 in all)': enough of a list to act on."""
-    shown = ", ".join(str(value) for value in values[:limit])
-    return shown if len(values) <= limit else f"{shown} … ({len(values)} in all)"

@@ -4,9 +4,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
-from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -14,12 +13,17 @@ from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from numpy.random import RandomState
 
-from avalanche_hfc._names import lookup
-from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages, shortened
+from avalanche_hfc._names import lookup, shortened
+from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
 from avalanche_hfc.benchmarks.orders import class_order as order_by_name
-from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT, TRANSFORMS, build_transforms
+from avalanche_hfc.benchmarks.transforms import (
+    ON_TENSORS,
+    PADDED_CROP_LIMIT,
+    TRANSFORMS,
+    build_transforms,
+)
 
-ClassOrder = str | Sequence[SupportsIndex] | np.ndarray | None
+ClassOrder = str | Sequence | np.ndarray | None  # a sequence of ids or of names
 OFFICIAL_IMAGE_SIZE = 224  # the released code enlarges every image to it, CIFAR's too
 
 
@@ -37,6 +41,7 @@ class Plan:
     seed: int
     num_classes: int | None = None  # where it is known before the data is read
     paper_order: str | None = None  # the name behind class_order="paper"
+    uneven: bool = False  # steps may differ by one class
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_steps, int) or self.num_steps < 1:
@@ -75,7 +80,7 @@ class Plan:
             return (
                 RandomState(self.seed).permutation(num_classes).tolist()
             )  # its own generator: no global one is touched
-        given = (
+        given: Sequence | np.ndarray = (
             self.named_order(self.class_order)
             if isinstance(self.class_order, str)
             else self.class_order
@@ -103,31 +108,70 @@ class Plan:
         return order
 
     def classes_per_step(self, num_classes: int) -> list[int]:
-        """Number of classes of every step; the base step first."""
-        base = num_classes // 2 if self.base_fraction else 0
+        """Number of classes of every step; the base step first. Larger steps come first where they
+        are `uneven`.
+        """
+        base = (num_classes + 1) // 2 if self.base_fraction else 0
         spread = num_classes - base
-        if self.base_fraction and num_classes % 2:
+        if self.base_fraction and num_classes % 2 and not self.uneven:
             raise ValueError(
                 f"base_fraction=0.5 needs an even number of classes, the data has {num_classes}."
             )
-        if spread % self.num_steps:
+        size, larger = divmod(spread, self.num_steps)
+        after = f" after a base step of {base}" if base else ""
+        if larger and not self.uneven:
             allowed = ", ".join(str(steps) for steps in range(1, spread + 1) if spread % steps == 0)
-            after = f" after a base step of {base}" if base else ""
             raise ValueError(
                 f"{spread} classes{after} cannot be split evenly over {self.num_steps} "
                 f"steps. Allowed num_steps: {allowed}."
             )
-        return [base] * bool(base) + [spread // self.num_steps] * self.num_steps
+        if not size:
+            raise ValueError(
+                f"{spread} classes{after} are too few for {self.num_steps} steps. Allowed "
+                f"num_steps: 1 to {spread}."
+            )
+        steps = [size + (step < larger) for step in range(self.num_steps)]
+        return [base] * bool(base) + steps
+
+    def with_ids(self, class_names: Sequence[str]) -> "Plan":
+        """The plan with class ids where `class_order` holds names of classes."""
+        given = self.class_order
+        if given is None or isinstance(given, (str, np.ndarray)) or not len(given):
+            return self
+        if not all(isinstance(name, str) for name in given):
+            return self
+        ids = {name: class_id for class_id, name in enumerate(class_names)}
+        count = Counter(given)
+        faults: dict[str, list[str]] = {
+            "missing": [name for name in class_names if name not in count],
+            "repeated": [name for name, times in count.items() if times > 1],
+            "unknown": [name for name in count if name not in ids],
+        }
+        found = "; ".join(
+            f"{fault}: {shortened(names)}" for fault, names in faults.items() if names
+        )
+        if found:
+            raise ValueError(f"class_order must name each of the {len(ids)} classes once. {found}.")
+        return replace(self, class_order=[ids[str(name)] for name in given])
+
+    def remarks(self, num_classes: int) -> tuple[str, ...]:
+        """One line where the classes could not be split evenly."""
+        base = (num_classes + 1) // 2 if self.base_fraction else 0
+        if (num_classes - base) % self.num_steps == 0 and not (base and num_classes % 2):
+            return ()
+        sizes = ", ".join(map(str, self.classes_per_step(num_classes)))
+        return (f"{num_classes} classes cannot be split evenly: the steps bring {sizes}.",)
 
 
 def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     """The benchmark of `source` by `plan`, with the original class ids and no global generator
     touched.
 
-    It also carries `class_names` (indexed by class id) and `image_shape` (channels, height, width
-    after the transforms).
+    It also carries `class_names` (indexed by class id), `image_shape` (channels, height, width
+    after the transforms), and `records`, `left_out` and `remarks` of the source.
     """
     num_classes = len(source.class_names)
+    plan = plan.with_ids(source.class_names)
     order, per_step = plan.order(num_classes), plan.classes_per_step(num_classes)
     image_size = plan.image_size or (
         OFFICIAL_IMAGE_SIZE if plan.transforms == "official" else source.image_size
@@ -137,7 +181,7 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
             "The images are not square, (width, height) "
             f"{shortened(sorted(source.train.sizes))}. Name an image_size."
         )
-    if plan.transforms != "plain":
+    if plan.transforms not in ON_TENSORS:
         for part in (source.train, source.test):
             fit_to_augmentation(part, plan.transforms, image_size)
     train_transform, eval_transform = build_transforms(
@@ -156,6 +200,8 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     )
     benchmark.class_names = source.class_names
     benchmark.image_shape = (source.num_channels, image_size, image_size)
+    benchmark.records, benchmark.left_out = source.records, source.left_out
+    benchmark.remarks = (*source.remarks, *plan.remarks(num_classes))
     return benchmark
 
 

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 from numpy.random import RandomState
-from timm.data import ImageNetInfo
 
 from avalanche_hfc._names import lookup
 
@@ -54,6 +53,7 @@ CLASS_ORDERS: dict[str, Callable[[], np.ndarray] | tuple[int, ...]] = {
         RandomState(0).permutation(1000)
     ),  # SS-IL's permutation maps old to new label: inverted here
 }
+"""The published class orders by name; `class_order` returns one as a tuple."""
 
 
 def class_order(name: str) -> tuple[int, ...]:
@@ -65,6 +65,8 @@ def class_order(name: str) -> tuple[int, ...]:
 @cache
 def imagenet_synsets() -> tuple[str, ...]:
     """The 1000 synsets, sorted; a class id is a position in this list."""
+    from timm.data import ImageNetInfo  # loads torch, which a check of images does not need
+
     return tuple(ImageNetInfo("imagenet-1k").label_names())
 
 

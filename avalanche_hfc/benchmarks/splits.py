@@ -3,9 +3,10 @@ label is the original class id.
 
 All take the same arguments.
 `num_steps`: equal steps; with `base_fraction=0.5` a base step with half of the classes comes first
-and is not counted.
-`class_order`: "paper", a name of `CLASS_ORDERS`, all class ids in a sequence, or None for a
-permutation drawn by `seed`, its only use.
+and is not counted. Steps of `split_npz` and `split_folder` may differ by one class, the larger
+first, and half of an odd number of classes is rounded up.
+`class_order`: "paper", a name of `CLASS_ORDERS`, all class ids or all class names in a sequence, or
+None for a permutation drawn by `seed`, its only use.
 `transforms`: a name of `TRANSFORMS`. `image_size=None`: 224 px with "official", else as the data
 has it. The benchmark also carries `class_names`, indexed by class id, and `image_shape`. No global
 random generator is touched.
@@ -138,13 +139,17 @@ def split_npz(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """Arrays x_train, y_train, x_test, y_test [, class_names] of the npz file `root`, read without
-    pickle.
+    """Your images in the arrays x_train, y_train, x_test, y_test [, class_names] of an npz file,
+    read without pickle.
 
     Images are (n, h, w, 3) or (n, h, w), uint8 or float in [0, 1]; grey ones become RGB. Labels are
     0 to C - 1.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be read or trained on; the message begins with its name.
     """
-    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed)
+    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "an npz file", "must be on disk")
     return make_benchmark(read_npz(_needed(root, "the npz file")), plan)
 
@@ -159,17 +164,26 @@ def split_folder(
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
+    skip_bad: bool = False,
 ) -> NCScenario:
-    """Own images, 224 px unless said otherwise, from train/<class>/… and test/<class>/… (or val/)
-    in `root`. Sorted names are class ids.
+    """Your images, 224 px unless specified otherwise, from train/<class>/… and test/<class>/… (or
+    val/) in `root`. Sorted names are class ids.
 
     A `root` of class folders alone is divided: by sorted path, the second image of each class and
-    every fifth after it are test images. Hidden files are passed over; any other file that is not a
-    readable image is an error.
+    every fifth after it are test images. Every image is decoded once before training. Hidden files
+    and those that operating systems leave behind are skipped.
+
+    Args:
+        skip_bad: Leave out files that are no readable images; otherwise they are an error.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: The folder cannot be trained on; the message names every fault.
     """
-    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed)
+    plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "a folder of images", "must be on disk")
-    return make_benchmark(read_folder(_needed(root, "the folder of images")), plan)
+    source = read_folder(_needed(root, "the folder of images"), skip_bad=skip_bad)
+    return make_benchmark(source, plan)
 
 
 def _needed(root: Path | str | None, what: str) -> Path | str:

@@ -1,10 +1,12 @@
 """Transforms by name, as pairs (train, eval): `dytox` as the paper says, `official` as the released
-code, `plain` without augmentation.
+code, `plain` without augmentation, `flip-crop` with a little.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import posterize
@@ -16,6 +18,7 @@ from avalanche_hfc._names import lookup
 
 Transform = Callable[[Any], Tensor]
 PADDED_CROP_LIMIT = 32  # px; up to here dytox and official crop with padding and never resize
+BLACK = -1.0  # of an image in [-1, 1]
 
 
 class Statistics(NamedTuple):
@@ -51,6 +54,37 @@ class PlainTransform:
             if tensor.shape[-2:] == self.size
             else TF.resize(tensor, list(self.size), antialias=True)
         )
+
+
+class FlipCropTransform(PlainTransform):
+    """`PlainTransform`, then a crop from the image with a black margin of an eighth of its side all
+    around, mirrored in one of two images.
+
+    Takes one image, not a batch. Draws from torch's generator: the place of the crop and the mirror
+    in one go.
+
+    Args:
+        image_size: Side of the images that it gives.
+
+    Example:
+        >>> image = torch.randint(256, (3, 40, 32), dtype=torch.uint8)
+        >>> FlipCropTransform(32)(image).shape
+        torch.Size([3, 32, 32])
+    """
+
+    def __call__(self, image: Tensor | Image.Image) -> Tensor:
+        tensor = super().__call__(image)
+        side, margin = self.size[0], self.size[0] // 8
+        drawn = torch.rand(3)
+        top, left = (drawn[:2] * (2 * margin + 1)).long().tolist()
+        cropped = F.pad(tensor, [margin] * 4, value=BLACK)[
+            ..., top : top + side, left : left + side
+        ]
+        return cropped.flip(-1) if drawn[2] < 0.5 else cropped
+
+
+def _flip_crop(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
+    return FlipCropTransform(image_size), PlainTransform(image_size)
 
 
 def _plain(image_size: int, statistics: Statistics) -> tuple[Transform, Transform]:
@@ -126,7 +160,10 @@ TRANSFORMS: dict[str, Callable[[int, Statistics], tuple[Transform, Transform]]] 
     "dytox": _dytox,
     "official": _official,
     "plain": _plain,
+    "flip-crop": _flip_crop,
 }
+"""The transforms by name; `build_transforms` returns a pair for training and evaluation."""
+ON_TENSORS = ("plain", "flip-crop")  # of images of any size, as PIL images or tensors
 
 
 def build_transforms(

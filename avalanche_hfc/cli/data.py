@@ -1,5 +1,6 @@
 """`hfc data check`."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,37 +11,44 @@ SHOWN = 5
 
 @click.group()
 def data() -> None:
-    """Folders of images."""
+    """Your images."""
 
 
 @data.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path), metavar="FOLDER_OR_NPZ")
 @click.option(
     "--all", "show_all", is_flag=True, help=f"Name every place of a fault, not the first {SHOWN}."
 )
-def check(folder: Path, show_all: bool) -> None:
-    """Look at every image of FOLDER before training.
+@click.option("--skip-bad", is_flag=True, help="Leave out bad files, as `hfc run --skip-bad` does.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool) -> None:
+    """Check a folder of images or an npz file before training, as `hfc run` will.
 
-    Names images that cannot be read, are empty, tiny or grey, classes without an image or in one
-    part only, and test images that are training images as well. Exit code 1 if the folder cannot be
+    Names files that are no images or cannot be read, classes without enough images, images that
+    are tiny, huge, grey among coloured ones, or copies of others. Exit code 1 if the data cannot be
     trained on as it is.
     """
     from tqdm import tqdm
 
-    from avalanche_hfc.benchmarks.check import check_folder
+    from avalanche_hfc.benchmarks.check import check_data
 
-    with tqdm(unit="image", disable=None, dynamic_ncols=True) as bar:
-        result = check_folder(folder, tick=bar.update)
-    click.echo(f"{folder}: {result.num_images} images in {result.num_classes} classes")
+    with tqdm(unit="image", disable=None, dynamic_ncols=True, leave=False) as bar:
+        result = check_data(path, skip_bad=skip_bad, tick=bar.update)
+    if as_json:
+        click.echo(json.dumps(result.as_dict(), indent=2))
+        sys.exit(1 if result.stops else 0)
+    click.echo(f"{path}: {result.num_images} images in {len(result.class_names)} classes")
+    if result.junk:
+        click.echo(f"skipped {len(result.junk)} files left behind by programs or hidden")
     for finding in result.findings:
-        shown = finding.where if show_all else finding.where[:SHOWN]
-        click.echo(
-            f"{'stops ' if finding.stops else 'note  '} {finding.what}: {len(finding.where)}"
-        )
+        word = "stops " if finding.stops else "left out" if finding.bad else "note  "
+        places = [place for place in finding.where if place]
+        click.echo(f"{word} {finding.what}" + (f": {len(places)}" if places else ""))
+        shown = places if show_all else places[:SHOWN]
         for place in shown:
             click.echo(f"         {place}")
-        if len(shown) < len(finding.where):
-            click.echo(f"         … and {len(finding.where) - len(shown)} more (--all)")
+        if len(shown) < len(places):
+            click.echo(f"         … and {len(places) - len(shown)} more (--all)")
     if not result.findings:
         click.echo("Nothing found.")
     sys.exit(1 if result.stops else 0)

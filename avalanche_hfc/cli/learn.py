@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.cli.loading import announce_loading
 
 
 @click.command()
@@ -24,6 +24,7 @@ from avalanche_hfc.engine.host_warnings import quiet_host
     type=click.Path(path_type=Path),
     help="Where the data of RUN is, if it is no longer where it was.",
 )
+@click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 def learn(
     run: Path,
@@ -31,6 +32,7 @@ def learn(
     epochs: int | None,
     out: Path | None,
     data_root: Path | None,
+    verify_data: bool,
     device: str,
 ) -> None:
     """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
@@ -40,8 +42,7 @@ def learn(
     is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
     again.
     """
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
+    announce_loading()
     from avalanche_hfc.cli.run_progress import RunBar
     from avalanche_hfc.tasks.learn import accuracies
     from avalanche_hfc.tasks.learn import learn as teach
@@ -56,6 +57,7 @@ def learn(
             data_root=data_root,
             device=device,
             progress=bar,
+            verify_data=verify_data,
         )
     finally:
         bar.close()

@@ -15,6 +15,7 @@ from avalanche_hfc.cli.learn import learn
 from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
+from avalanche_hfc.cli.pretrain import pretrain
 from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
@@ -33,6 +34,7 @@ commands.add_command(run)
 commands.add_command(plan)
 commands.add_command(predict)
 commands.add_command(learn)
+commands.add_command(pretrain)
 commands.add_command(table)
 commands.add_command(figure)
 commands.add_command(data)
@@ -54,5 +56,7 @@ def main() -> None:
         click.echo(f"hfc: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("\nhfc: interrupted. What is done is kept; the same command goes on.", err=True)
+        click.echo(
+            "\nhfc: interrupted. What is done is kept; the same command resumes it.", err=True
+        )
         sys.exit(130)

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.recipes.user_data import with_data
 
 
 @click.command(context_settings=TAKES_OVERRIDES)
@@ -38,9 +39,10 @@ def plan(
 
     Values can be changed as in hfc run: hfc plan digits-b0-t5-hfc@demo --epochs 3
     """
-    quiet_host()
+    announce_loading()
     chosen = override(recipe(name), overrides_of(context.args))
-    click.echo("Loading torch and Avalanche …", err=True)
+    if data_root is not None:
+        chosen = with_data(chosen, data_root)
     from avalanche_hfc.tasks.plan import plan as estimate
 
     try:

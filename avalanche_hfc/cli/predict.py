@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.cli.loading import announce_loading
 
 
 @click.command()
@@ -21,13 +21,12 @@ from avalanche_hfc.engine.host_warnings import quiet_host
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 def predict(run: Path, images: tuple[Path, ...], top: int, device: str) -> None:
-    """What the finished RUN takes each IMAGE for: class names and probabilities.
+    """What the finished RUN predicts for each IMAGE: class names and probabilities.
 
     Images of any size are resized as in the run's evaluation. Where the method also has means of
     exemplars, the nearest are named, with the cosine between image and mean.
     """
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
+    announce_loading()
     from avalanche_hfc.tasks.predict import predict as ask
 
     for found in ask(run, images, top=top, device=device):

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
+
 
 @click.command()
 @click.argument(
@@ -41,10 +43,11 @@ def report(
     several recipes stand side by side. The page needs no network and no other file; the same is
     written as markdown with pictures. Both can be deleted and made again.
     """
-    from avalanche_hfc.engine.host_warnings import quiet_host
     from avalanche_hfc.report import pictures_of_recipe, write_report
 
-    quiet_host()
-    look = pictures_of_recipe(data_root) if pictures or data_root is not None else None
-    page, text, *_ = write_report(folders, out, paper=paper, pictures=look)
+    with_pictures = pictures or data_root is not None
+    if with_pictures:
+        announce_loading()
+    exemplars = pictures_of_recipe(data_root) if with_pictures else None
+    page, text, *_ = write_report(folders, out, paper=paper, pictures=exemplars)
     click.echo(f"Page: {page}\nMarkdown: {text}")

@@ -29,6 +29,9 @@ class RunBar(Progress):
         self.accuracy = ""
         self._spoke = time.monotonic()
 
+    def remark(self, line: str) -> None:
+        click.echo(line, err=True)
+
     def begin(self, images: Sequence[int], done: float) -> None:
         self.images, self.step_now = images, int(done)
         behind = sum(images[: self.step_now]) + (done % 1) * (

@@ -4,18 +4,17 @@ import sys
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
+
 
 @click.command()
 def selftest() -> None:
     """Check this installation in seconds.
 
     Formulas against loops, golden values, checksums of the class orders, and a training that is
-    stopped and gone on with. Exit code 1 if a check fails.
+    stopped and resumed. Exit code 1 if a check fails.
     """
-    from avalanche_hfc.engine.host_warnings import quiet_host
-
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
+    announce_loading()
     import torch
 
     from avalanche_hfc.tasks.selftest import Failed, checks

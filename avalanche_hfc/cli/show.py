@@ -2,8 +2,8 @@
 
 import click
 
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.describe import (
     HFC_FORMS,
@@ -25,17 +25,17 @@ def show(context: click.Context, name: str) -> None:
     Values can be changed: hfc show cifar100-b0-t10-hfc@small --epochs 3 --method.relation-weight
     0.5
     """
-    quiet_host()  # a method of the user's own loads the host
+    announce_loading()
     chosen = override(recipe(name), overrides_of(context.args))
     click.echo(chosen.name)
-    facts = {
+    summary = {
         "command": command(chosen),
         "cost": cost(chosen),
         "expect": expectation(chosen),
         "tables": ", ".join(tables_of(name)),
     }
-    for word, text in facts.items():
-        click.echo(f"  {word:8} {text}")
+    for heading, text in summary.items():
+        click.echo(f"  {heading:8} {text}")
     show_values(chosen)
     show_forms(chosen)
 
@@ -58,10 +58,10 @@ def show_forms(chosen: Recipe) -> None:
         "\nmethod.form, the losses of HFCStrategy (z: share of old classes); those of this "
         "recipe are marked *"
     )
-    own = dict(chosen.method.options)["form"]
+    form_of_recipe = dict(chosen.method.options)["form"]
     for form, parts in HFC_FORMS.items():
         click.echo(
-            f"{'*' if form == own else ' '} {form:9} "
+            f"{'*' if form == form_of_recipe else ' '} {form:9} "
             + "; ".join(f"{part}: {words}" for part, words in parts.items())
         )
     for name, changed in other_forms(chosen).items():

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from avalanche_hfc._types import Options
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES
 from avalanche_hfc.cli.table_options import run_options
 
@@ -32,7 +31,14 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     avalanche  hfc-forms  methods (no numbers of the paper)
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
-    from avalanche_hfc.report.paper_table import paper_of
+    from avalanche_hfc.report.paper_table import (
+        paper_of,
+        steps_of,
+        table_of,
+        title_of,
+        write_table,
+    )
+    from avalanche_hfc.store.read import read_runs
     from avalanche_hfc.tasks.table import cells_of, check_writable
 
     cells = cells_of(name, options["scale"], options["only"])
@@ -41,34 +47,19 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     check_writable(folder)
     done = run_cells(cells, context.args, options)
     if done.finished:
-        write(name, cells, done, paper, folder, options)
+        scale, title = options["scale"], title_of(name, options["scale"], done.overrides, paper)
+        runs, _ = read_runs([run.folder for run in done.finished])
+        numbers = table_of(name, scale, cells, steps_of(runs), paper)
+        stem = "-".join([name, scale, *options["only"]])
+        files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
+        click.echo(files[1].read_text())
+        if paper is None:
+            click.echo(
+                "The paper's numbers are not at hand: no experiments/paper.csv beside the "
+                "package. --paper FILE names them.",
+                err=True,
+            )
+        click.echo(f"Tables: {', '.join(map(str, files))}")
     end(done)
     if not done.finished:
         raise none_finished(name, options)
-
-
-def write(name: str, cells: list, done: Any, paper: Any, folder: Path, options: Options) -> None:
-    from avalanche_hfc.report.methods import write_methods
-    from avalanche_hfc.report.paper_table import table_of, title_of
-    from avalanche_hfc.report.tables import markdown, write_tables
-
-    if name == "methods":
-        text, files = write_methods(
-            cells, done.finished, folder / "-".join([name, options["scale"], *options["only"]])
-        )
-        click.echo(text)
-        click.echo(f"Tables: {', '.join(map(str, files))}")
-        return
-    numbers = table_of(name, options["scale"], cells, done.finished, paper)
-    title = title_of(name, options["scale"], done.overrides, paper=paper is not None)
-    files = write_tables(
-        numbers, folder, "-".join([name, options["scale"], *options["only"]]), title
-    )
-    click.echo(markdown(numbers, title))
-    if paper is None:
-        click.echo(
-            "The paper's numbers are not at hand: no experiments/paper.csv beside the "
-            "package. --paper FILE names them.",
-            err=True,
-        )
-    click.echo(f"Tables: {', '.join(map(str, files))}")

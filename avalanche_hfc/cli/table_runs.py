@@ -14,9 +14,9 @@ import click
 from tqdm import tqdm
 
 from avalanche_hfc._types import Options
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
-from avalanche_hfc.engine.host_warnings import quiet_host
 from avalanche_hfc.recipes import TableCell
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
 
@@ -42,6 +42,9 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
     before anything is written.
     """
     given = overrides_of(arguments)
+    if not options["no_run"]:
+        check_writable(options["out"])
+    announce_loading()
     runs = runs_of(cells, options["seeds"], options["out"], given)
     there = finished(runs)
     tell_unused(runs, given)
@@ -51,15 +54,14 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
         return Done(there, [], overrides)
-    check_writable(options["out"])
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
     try:
         failed = run_all(missing, options)
     except KeyboardInterrupt:
         click.echo(
-            "\nInterrupted. What is done is kept; the same command goes "
-            f"on:\n{shlex.join(['hfc', *sys.argv[1:]])}",
+            "\nInterrupted. What is done is kept; the same command resumes it:"
+            f"\n{shlex.join(['hfc', *sys.argv[1:]])}",
             err=True,
         )
         sys.exit(130)
@@ -75,8 +77,6 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
     """The runs that failed and why; the others go on."""
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
     import torch
 
     from avalanche_hfc.tasks.pool import outcomes

@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc._types import Options
+from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.engine.data import build_benchmark, learned_folders
 from avalanche_hfc.engine.schedule import SchedulePlugin
 from avalanche_hfc.models import (
@@ -28,8 +29,7 @@ from avalanche_hfc.models import (
     ViTEncoder,
 )
 from avalanche_hfc.recipes import ModelRecipe, Recipe, TrainRecipe
-from avalanche_hfc.recipes.user_methods import load_class
-from avalanche_hfc.strategies import STRATEGIES
+from avalanche_hfc.recipes.signatures import method_class
 from avalanche_hfc.strategies._base.decay_groups import decays
 
 HEAD_PARTS = (
@@ -58,12 +58,13 @@ def build(
     device: str | torch.device = "cpu",
     data_root: Path | str | None = None,
     plugins: Iterable[BasePlugin] = (),
+    known: Records | None = None,
 ) -> Built:
     """Benchmark and strategy. torch, numpy and python are seeded first: the same recipe and seed
-    give the same weights.
+    give the same weights. `known` as in `build_benchmark`.
     """
     RNGManager.set_random_seeds(seed)
-    benchmark = build_benchmark(recipe, seed, data_root)
+    benchmark = build_benchmark(recipe, seed, data_root, known)
     if learned_folders(recipe):  # the weights are those of the checkpoint that is loaded next
         recipe = without_weights(recipe)
     return Built(
@@ -207,9 +208,7 @@ def build_strategy(
         for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class))
         if value is not None
     }
-    name = recipe.method.name
-    kind = STRATEGIES[name] if name in STRATEGIES else load_class(name)
-    return kind(
+    return method_class(recipe.method.name)(
         model=model,
         optimizer=build_optimizer(train, model),
         train_mb_size=train.batch_size,

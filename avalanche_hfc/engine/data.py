@@ -2,21 +2,28 @@
 here and nowhere else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 
-from avalanche_hfc._names import lookup
+from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks import build_transforms
 from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
 from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
-from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class, shortened
+from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class
 from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
+from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
-from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, Statistics, Transform
+from avalanche_hfc.benchmarks.transforms import (
+    CIFAR100,
+    IMAGENET,
+    ON_TENSORS,
+    Statistics,
+    Transform,
+)
 from avalanche_hfc.recipes import Recipe
 
 Root = Path | str | None
@@ -25,7 +32,7 @@ Root = Path | str | None
 class DataSet(NamedTuple):
     """How a data set is read, and what is known of it before."""
 
-    read: Callable[[Any], Source]
+    read: Callable[..., Source]
     num_classes: int | None = None
     paper_order: str | None = None
     statistics: Statistics = IMAGENET
@@ -58,7 +65,9 @@ NEEDED = {
 }  # data of the user's, which has no default place
 
 
-def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> NCScenario:
+def build_benchmark(
+    recipe: Recipe, seed: int, data_root: Root = None, known: Records | None = None
+) -> NCScenario:
     """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder
     learned later.
 
@@ -67,32 +76,43 @@ def build_benchmark(recipe: Recipe, seed: int, data_root: Root = None) -> NCScen
         seed: Draws the class order where the recipe names none.
         data_root: Where the data is. None: where the recipe says it was, else Avalanche's
             folder for data.
+        known: Records of the same data, read before. Files of the same size and time are not
+            read again.
+
+    Returns:
+        The benchmark. Its `records` identify data of the user's.
     """
+    known = known or {}
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
-    source = read_source(recipe, data_root)
+    source = read_source(recipe, data_root, known)
     added, folders = [], learned_folders(recipe)
     if (
-        folders and recipe.data.transforms != "plain"
+        folders and recipe.data.transforms not in ON_TENSORS
     ):  # images in files join them, which are PIL images
         for part in (source.train, source.test):
             fit_to_augmentation(part, recipe.data.transforms, recipe.data.image_size)
-    for folder in folders:
-        arriving = read_folder(folder)
+    for number, folder in enumerate(folders, 1):
+        mark = f"learned {number}/"
+        before = {name.removeprefix(mark): known[name] for name in known if name.startswith(mark)}
+        arriving = read_folder(folder, known=before)
         refuse_known_classes(folder, arriving.class_names, source.class_names)
         added.append(len(arriving.class_names))
-        source = joined_source(source, arriving)
+        source = joined_source(source, arriving, mark)
     return make_benchmark(source, plan_of(recipe, seed, added))
 
 
-def read_source(recipe: Recipe, data_root: Root = None) -> Source:
+def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = None) -> Source:
     """The images of the recipe's data set, as many of each class as it selects, without folders
-    learned later.
+    learned later; `known` as in `build_benchmark`.
     """
     data, root = recipe.data, data_root_of(recipe, data_root)
     if root is None and data.dataset in NEEDED:
         raise ValueError(f"{recipe.name}: name {NEEDED[data.dataset]} with --data.")
+    options: Mapping[str, Any] = (
+        {"skip_bad": "skip_bad" in recipe.paths, "known": known} if data.dataset == "folder" else {}
+    )
     try:
-        source = lookup(DATA_SETS, data.dataset, "data set").read(root)
+        source = lookup(DATA_SETS, data.dataset, "data set").read(root, **options)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
     return first_of_each_class(source, data.train_per_class, data.test_per_class)
@@ -102,13 +122,13 @@ def data_root_of(recipe: Recipe, given: Root) -> Root:
     """Where the data is: as given, else as noted when the run began, which is so for data of the
     user's.
     """
-    noted = recipe.own.get("data")
+    noted = recipe.paths.get("data")
     return given if given is not None or noted is None else str(noted)
 
 
 def learned_folders(recipe: Recipe) -> tuple[str, ...]:
     """The folders that a run has learned behind the steps of its recipe."""
-    folders: Any = recipe.own.get("learn", ())
+    folders: Any = recipe.paths.get("learn", ())
     return tuple(folders)
 
 
@@ -144,6 +164,12 @@ class LongerPlan(Plan):
     def classes_per_step(self, num_classes: int) -> list[int]:
         return [*super().classes_per_step(num_classes - sum(self.added)), *self.added]
 
+    def with_ids(self, class_names: Sequence[str]) -> Plan:
+        return super().with_ids(class_names[: len(class_names) - sum(self.added)])
+
+    def remarks(self, num_classes: int) -> tuple[str, ...]:
+        return () if self.added else super().remarks(num_classes)
+
 
 def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
     """How the classes are dealt out over the steps; `added` classes for each folder learned
@@ -159,6 +185,7 @@ def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
         seed=seed,
         num_classes=None if known.num_classes is None else known.num_classes + sum(added),
         paper_order=known.paper_order,
+        uneven=known.num_classes is None,
         added=tuple(added),
     )
 
@@ -172,9 +199,9 @@ def refuse_known_classes(folder: Path | str, names: Sequence[str], known: Sequen
         )
 
 
-def joined_source(first: Source, second: Source) -> Source:
+def joined_source(first: Source, second: Source, mark: str) -> Source:
     """The classes of the second behind those of the first, under the statistics and the number of
-    channels of the first.
+    channels of the first. `mark` stands before the names of its records.
     """
     offset, grey = len(first.class_names), first.num_channels == 1
     return replace(
@@ -183,4 +210,9 @@ def joined_source(first: Source, second: Source) -> Source:
         test=JoinedImages(first.test, second.test, offset, grey=grey),
         class_names=(*first.class_names, *second.class_names),
         image_size=first.image_size or second.image_size,
+        records={
+            **first.records,
+            **{mark + name: record for name, record in second.records.items()},
+        },
+        remarks=(*first.remarks, *second.remarks),
     )

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from avalanche_hfc._types import Record, Strategy
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.protocol import RunnableStrategy
+from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.store.checkpoint import save_checkpoint
@@ -32,17 +32,17 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, strategy: RunnableStrategy, note: Record) -> None:
+    def save_if_due(self, training: Resumable, note: Record) -> None:
         wait = self._took / COST if self.interval is None else self.interval
         if time.perf_counter() - self._ended >= wait:
-            self.save(strategy, note)
+            self.save(training, note)
 
-    def save(self, strategy: RunnableStrategy, note: Record) -> None:
-        """Nothing for a strategy without a state, such as Avalanche's own."""
-        if not strategy.resumable:
+    def save(self, training: Resumable, note: Record) -> None:
+        """Nothing for a training without a state, such as Avalanche's own."""
+        if not training.resumable:
             return
         start = time.perf_counter()
-        save_checkpoint(self.folder, strategy.state_dict(), {**note, "rows": self.rows.counts})
+        save_checkpoint(self.folder, training.state_dict(), {**note, "rows": self.rows.counts})
         self._ended = time.perf_counter()
         self._took = self._ended - start
 

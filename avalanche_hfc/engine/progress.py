@@ -10,6 +10,9 @@ class Progress:
     are as in the CSV files, unrounded.
     """
 
+    def remark(self, line: str) -> None:
+        """A line about the data, before `begin`."""
+
     def begin(self, images: Sequence[int], done: float) -> None:
         """`images` is the number of new images of each step; `done` steps are behind, a fraction of
         one in the middle of a step.
@@ -30,6 +33,10 @@ class Several(Progress):
 
     def __init__(self, listeners: Sequence[Progress]):
         self.listeners = listeners
+
+    def remark(self, line: str) -> None:
+        for listener in self.listeners:
+            listener.remark(line)
 
     def begin(self, images: Sequence[int], done: float) -> None:
         for listener in self.listeners:

@@ -15,7 +15,30 @@ from avalanche_hfc.strategies import IncrementalTemplate
 
 
 @runtime_checkable
-class RunnableStrategy(Protocol):
+class Resumable(Protocol):
+    """A training that checkpoints can be made of."""
+
+    @property
+    def model(self) -> Module:
+        """The model that is trained; its weights are what train.csv has the digest of."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer of the main epochs: a checkpoint holds its moments."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether an interrupted training can be resumed by `state_dict` and `load_state_dict`."""
+
+    def state_dict(self) -> State:
+        """Everything the rest of the training depends on, as tensors and plain data."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over a state that a strategy built in the same way gave."""
+
+
+@runtime_checkable
+class RunnableStrategy(Resumable, Protocol):
     """A strategy that can be run, planned and used for predictions.
 
     `IncrementalTemplate`, and with it every strategy of this package that does not come from
@@ -25,14 +48,6 @@ class RunnableStrategy(Protocol):
     draw_seed: int | None
     """Seeds what random transforms draw, together with step, phase, epoch and position; None: they
     draw from the global generator. A strategy that does not load by position ignores it."""
-
-    @property
-    def model(self) -> Module:
-        """The model that is trained; its weights are what train.csv has the digest of."""
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer of the main epochs: a checkpoint holds its moments."""
 
     @property
     def device(self) -> torch.device:
@@ -74,18 +89,6 @@ class RunnableStrategy(Protocol):
     def exemplars(self) -> Mapping[int, Tensor]:
         """Ranked positions of the exemplars of each class; empty for a strategy that keeps no
         positions, or every image."""
-
-    # State
-
-    @property
-    def resumable(self) -> bool:
-        """Whether an interrupted run can be resumed: `state_dict` and `load_state_dict` work."""
-
-    def state_dict(self) -> State:
-        """Everything the rest of the training depends on, as tensors and plain data."""
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over a state that a strategy built in the same way gave."""
 
 
 def runnable(strategy: SupervisedTemplate) -> RunnableStrategy:

@@ -23,7 +23,7 @@ from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy, runnable
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -32,7 +32,14 @@ from avalanche_hfc.engine.step_rows import (
     judge,
     summary,
 )
+from avalanche_hfc.models.weights import loaded_from_file
 from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
+from avalanche_hfc.store.data_files import (
+    data_note,
+    read_records,
+    refuse_other_data,
+    write_records,
+)
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 AT_START: Json = {
@@ -62,6 +69,7 @@ def run(
     progress: Progress | None = None,
     num_workers: int = 0,
     checkpoint_seconds: float | int | None = None,
+    verify_data: bool = False,
 ) -> None:
     """Train the recipe in this folder. An interrupted run goes on from its last checkpoint: the
     rows written after it are written again.
@@ -71,7 +79,8 @@ def run(
     checkpoints: interrupted, it starts again from the beginning. A finished run is left as it is.
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
-    `num_workers` loader processes.
+    `num_workers` loader processes. Data of the user's must be what the run began with: files whose
+    size or time has changed are read again, with `verify_data` all.
     """
     check_device(device)
     place, values = RunFolder(folder), recipe.as_dict()
@@ -81,11 +90,21 @@ def run(
         if place.finished:
             return
         recorder = Recorder(progress or Progress(), seed)
-        built = build(recipe, seed, device=device, data_root=data_root, plugins=(recorder,))
+        known = {} if verify_data else read_records(place.path)
+        options = {"known": known} if known else {}
+        built = build(
+            recipe, seed, device=device, data_root=data_root, plugins=(recorder,), **options
+        )
         strategy = runnable(built.strategy)
         check_room(place, strategy)
-        changed = place.begin(values, seed, machine(device))
+        weights = loaded_from_file(strategy.model)
+        note = keep_data(place, built.benchmark)
+        changed = place.begin(values, seed, machine(device), note, weights=weights)
         with logged(place.log):
+            log.info("weights: %s", weights)
+            for remark in getattr(built.benchmark, "remarks", ()):
+                log.info(remark)
+                recorder.progress.remark(remark)
             if changed:
                 warn(
                     f"{place.path} goes on under other conditions ({'; '.join(changed)}): "
@@ -206,6 +225,17 @@ class Run:
         self.recorder.progress.step(row)
 
 
+def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
+    """Refuse other data of the user's than the run began with. What recipe.json is to hold of
+    it.
+    """
+    records = getattr(benchmark, "records", {})
+    refuse_other_data(place, records)
+    if records:
+        write_records(place.path, records)
+    return data_note(records, getattr(benchmark, "left_out", ()))
+
+
 def check_device(device: str) -> None:
     """A ValueError for a device that torch does not know or does not find."""
     try:
@@ -217,21 +247,21 @@ def check_device(device: str) -> None:
         ) from None
 
 
-def check_room(place: RunFolder, strategy: RunnableStrategy) -> None:
+def check_room(place: RunFolder, training: Resumable) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
     optimizer's moments.
     """
-    if not strategy.resumable:
+    if not training.resumable:
         return
     weights = sum(
         value.numel() * value.element_size()
-        for value in strategy.model.state_dict().values()
+        for value in training.model.state_dict().values()
         if isinstance(value, torch.Tensor)
     )
     moments = (
         2
-        if "betas" in strategy.optimizer.defaults
-        else int(bool(strategy.optimizer.defaults.get("momentum", 0)))
+        if "betas" in training.optimizer.defaults
+        else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
     needed = 3 * weights * (2 + moments)
     there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())

@@ -1,6 +1,4 @@
-"""The two losses of HFC, the released code's, and those of the methods it is compared with, as pure
-functions of tensors.
-"""
+"""Losses as pure functions: HFC's two losses and those of the methods it is compared with."""
 
 from avalanche_hfc.losses.afc import add_importance, importance_distillation, normalised_importance
 from avalanche_hfc.losses.classification import corrected_objective, cross_entropy, softmax_gradient

@@ -1,9 +1,8 @@
-"""What every loss needs: precision, the column sets that follow from `steps`, and means over groups
-of a batch.
+"""Helpers of every loss: precision, column sets derived from `steps`, and means over groups.
 
-`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that brought each
-class, -1 where none has yet; the largest is the current step. Nothing here reads a tensor's value
-on the host.
+`b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that introduced each
+class, -1 for classes not seen yet; the largest is the current step. Nothing here copies a tensor's
+value to the host.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +15,7 @@ from torch import Tensor
 
 
 def check_choice(caller: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """A ValueError that names what is allowed."""
+    """Raise a ValueError that names the allowed values."""
     if value not in allowed:
         raise ValueError(
             f"{caller}: {name} must be {' or '.join(map(repr, allowed))}, got {value!r}."
@@ -29,18 +28,16 @@ def full_precision(values: Tensor) -> Tensor:
 
 
 def outside_autocast(like: Tensor) -> AbstractContextManager:
-    """A context in which operations keep the precision of their inputs. The meta device knows no
-    autocast.
+    """A context in which operations keep the precision of their inputs.
+
+    The meta device has no autocast.
     """
-    kind = like.device.type
-    return (
-        torch.autocast(kind, enabled=False)
-        if torch.amp.is_autocast_available(kind)
-        else nullcontext()
-    )
+    device_type = like.device.type
+    return nullcontext() if device_type == "meta" else torch.autocast(device_type, enabled=False)
 
 
 def seen_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
+    """Columns of all classes seen so far."""
     return steps >= 0
 
 
@@ -60,15 +57,16 @@ def new_columns(steps: Int[Tensor, "C"]) -> Bool[Tensor, "C"]:
 
 
 def only(columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
-    """The logits with every other column at -inf: it takes part in no softmax."""
+    """The logits with every other column at -inf, which excludes it from a softmax."""
     return logits.masked_fill(~columns, float("-inf"))
 
 
 def log_probabilities(
     columns: Bool[Tensor, "... C"], logits: Float[Tensor, "b C"]
 ) -> Float[Tensor, "b C"]:
-    """log softmax over the columns given; 0 in the others, which then add nothing to a sum of p log
-    q. All 0 where no column is given.
+    """log softmax over the given columns, 0 in the others.
+
+    The others then add nothing to a sum of p log q. All values are 0 if no column is given.
     """
     return full_precision(only(columns, logits)).log_softmax(1).where(columns, 0.0)
 
@@ -81,28 +79,31 @@ def cross_entropy_over(
 
 
 def one_hot(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
-    """1 in the column of the label, 0 elsewhere. `F.one_hot` reads the largest label on the host
-    first.
+    """1 in the column of the label, 0 elsewhere.
+
+    `F.one_hot` would copy the largest label to the host first.
     """
     return torch.zeros_like(like).scatter(1, targets[:, None], 1.0)
 
 
 def step_means(values: Float[Tensor, "b"], sample_steps: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """Mean over the samples of each sample's own step. Work b²: a step may be any number, so it
-    cannot be an index.
+    """Mean over the samples that share each sample's step.
+
+    Takes b² operations: a step may be any number, so it cannot serve as an index.
     """
     same = (sample_steps[:, None] == sample_steps[None, :]).to(values.dtype)
     return (same * values).sum(1) / same.sum(1)
 
 
 class ClassGroups(NamedTuple):
-    """The batch's samples grouped by class. Work b + C to find, b·d to use."""
+    """The samples of a batch grouped by class, in b + C operations; a mean takes b·d."""
 
     first: Int[Tensor, "b"]  # row of the first sample of each sample's class
     size: Float[Tensor, "b"]  # samples of each sample's class
 
     @staticmethod
     def of(targets: Int[Tensor, "b"], like: Float[Tensor, "b C"]) -> "ClassGroups":
+        """Group the samples of a batch."""
         rows = torch.arange(len(targets), device=targets.device)
         first = rows.new_full((like.shape[1],), len(targets)).scatter_reduce(
             0, targets, rows, "amin"

@@ -1,4 +1,4 @@
-"""Pairs of feature maps of student and teacher, and unit vectors: what POD, AFC and CSCCT share."""
+"""Pairs of feature maps of student and teacher, and unit vectors, shared by POD, AFC and CSCCT."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,8 +13,9 @@ Maps = Sequence[Float[Tensor, "b _ _ _"]]
 
 
 def squared_pairs(maps: Maps, teacher_maps: Maps, caller: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """The squares of each map and of the teacher's, which carry no gradient. A ValueError if they
-    do not belong together.
+    """The squares of each map and of the teacher's map, which carries no gradient.
+
+    Raises a ValueError if the shapes differ.
     """
     shapes, teacher_shapes = [tuple(a.shape) for a in maps], [tuple(a.shape) for a in teacher_maps]
     if not shapes or shapes != teacher_shapes:

@@ -1,6 +1,4 @@
-"""What every relation distillation shares, Eq. 10-13: prototypes of a class, its divergence, the
-weighted mean over classes.
-"""
+"""Shared by every relation distillation (Eq. 10-13): prototypes, divergence, weighted mean."""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,17 +8,17 @@ from avalanche_hfc.losses._common import ClassGroups, check_choice, old_columns,
 
 
 def check_average(caller: str, average: object) -> None:
+    """Raise a ValueError unless `average` is "present" or "seen"."""
     check_choice(caller, "average", average, ("present", "seen"))
 
 
 def prototype_log_probabilities(
     log_probabilities: Float[Tensor, "b C"], classes: ClassGroups
 ) -> Float[Tensor, "b C"]:
-    """log P̃_k, Eq. 10: mean of probabilities over the samples of a class, in the row of each of
-    them.
+    """log P̃_k (Eq. 10): mean probability over the samples of a class, in the row of each of them.
 
-    As a logsumexp over the class's samples: a mean of probabilities underflows where every sample
-    is sure of another column.
+    Computed as a logsumexp over the samples of the class: a mean of probabilities underflows if
+    every sample is confident of another column.
     """
     highest = classes.maxima(log_probabilities.detach())
     return classes.means((log_probabilities - highest).exp()).log() + highest
@@ -43,8 +41,9 @@ def relation_average(
     steps: Int[Tensor, "C"],
     average: str,
 ) -> Float[Tensor, ""]:
-    """Mean over classes, present or seen, of (mean weight of the class, Eq. 12) · (its divergence),
-    Eq. 13; 0 in the first step.
+    """Mean over classes of (mean weight of the class, Eq. 12) · (its divergence), Eq. 13.
+
+    Classes are those present or those seen. 0 in the first step.
     """
     counted = classes.num_present if average == "present" else seen_columns(steps).sum()
     loss = classes.sum_of_means(weights.detach().to(divergence.dtype) * divergence) / counted

@@ -1,9 +1,7 @@
-"""The cross-entropy of each sample, unreduced: ℓ_i of every host that trains with a softmax over
-the columns seen.
+"""Cross-entropy of each sample over the seen columns, its gradient, and BiC's objective.
 
-`b` samples, `C` columns; a column is a class id. `steps` holds the step that brought each class, -1
-where none has yet.
-|Γ_i| of it is `softmax_gradient`.
+`b` samples, `C` columns; a column is a class id. `steps` holds the step that introduced each class,
+-1 for classes not seen yet.
 """
 
 from jaxtyping import Float, Int
@@ -18,7 +16,24 @@ BETA_DECAY = 0.1
 def cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
-    """CE(z_i, y_i; S) of each sample."""
+    """Cross-entropy of each sample over the columns of seen classes.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+
+    Returns:
+        The loss of each sample, shape ``(b,)``, in at least float32.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import cross_entropy
+        >>> steps = torch.tensor([0, 1, -1])
+        >>> cross_entropy(torch.zeros(2, 3), torch.tensor([0, 1]), steps)
+        tensor([0.6931, 0.6931])
+    """
     with outside_autocast(logits):
         return cross_entropy_over(seen_columns(steps), logits, targets)
 
@@ -26,7 +41,26 @@ def cross_entropy(
 def softmax_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
-    """|Γ_i| = 1 - softmax_S(z_i)_y, Eq. 6 over the columns seen. In [0, 1], detached."""
+    """Gradient magnitude |Γ_i| (Eq. 6) of the cross-entropy over the columns of seen classes.
+
+    |Γ_i| = 1 - softmax(z_i)_y, see `target_gradient`.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+
+    Returns:
+        Values in [0, 1], shape ``(b,)``, detached.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import softmax_gradient
+        >>> steps = torch.tensor([0, 1, -1])
+        >>> softmax_gradient(torch.zeros(2, 3), torch.tensor([0, 1]), steps)
+        tensor([0.5000, 0.5000])
+    """
     return target_gradient(only(seen_columns(steps), logits), targets)
 
 
@@ -36,7 +70,23 @@ def corrected_objective(
     steps: Int[Tensor, "C"],
     beta: Float[Tensor, ""],
 ) -> Float[Tensor, ""]:
-    """mean CE(ẑ_i, y_i; S) + 0.1 β²/2, what BiC fits its pair by; `logits` are the corrected
-    ones.
+    """Objective with which BiC fits its bias correction: mean cross-entropy plus 0.1 β²/2.
+
+    Args:
+        logits: Corrected scores, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        beta: The offset β of the correction, a scalar.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import corrected_objective
+        >>> targets, steps = torch.tensor([0, 1]), torch.tensor([0, 1])
+        >>> corrected_objective(torch.zeros(2, 2), targets, steps, torch.tensor(2.0))
+        tensor(0.8931)
     """
     return cross_entropy(logits, targets, steps).mean() + BETA_DECAY * beta.square() / 2

@@ -1,7 +1,7 @@
 """CSCCT: cross-space clustering and controlled transfer, on the features of a batch.
 
-`b` samples, `D` numbers of a feature, `C` columns; `steps` holds the step that brought each class,
--1 where none has yet.
+`b` samples, `D` numbers of a feature, `C` columns; `steps` holds the step that introduced each
+class, -1 for classes not seen yet.
 """
 
 from typing import Literal
@@ -25,8 +25,26 @@ def cross_space_clustering(
     teacher_features: Float[Tensor, "b D"],
     targets: Int[Tensor, "b"],
 ) -> Float[Tensor, ""]:
-    """CSC = (1/b²) Σ_ij σ_ij (1 - cos(f_i, f°_j)), σ = +1 for samples of one class, else -1.
-    Negative when most pairs differ in class.
+    """CSCCT's clustering loss: features approach the teacher's features of the same class.
+
+    CSC = (1/b²) Σ_ij σ_ij (1 - cos(f_i, f°_j)), with σ_ij = 1 for two samples of one class and -1
+    otherwise.
+
+    Args:
+        features: Features of the model, shape ``(b, D)``.
+        teacher_features: Features of the teacher, shape ``(b, D)``.
+        targets: Class ids, shape ``(b,)``.
+
+    Returns:
+        A scalar in [-2, 2]; negative if most pairs differ in class. Gradients flow to `features`
+        only.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import cross_space_clustering
+        >>> features = torch.eye(2)
+        >>> cross_space_clustering(features, features, torch.tensor([0, 1]))
+        tensor(-0.5000)
     """
     with outside_autocast(features):
         distances = 1 - unit(features) @ unit(teacher_features.detach()).T
@@ -42,11 +60,34 @@ def controlled_transfer(
     temperature: float = 2.0,
     reduction: Literal["elements", "rows"] = "elements",
 ) -> Float[Tensor, ""]:
-    """CT = T²/(|A||B|) Σ_{i∈A} KL(p°_i ‖ p_i), p_i = softmax over j∈B of cos(f_i, f_j)/T; A the new
-    samples of the batch, B the old ones.
+    """CSCCT's transfer loss: new samples keep the teacher's similarities to old samples.
 
-    `reduction` divides by the elements |A||B|, as the released code, or by the rows |A|. 0 where A
-    or B is empty.
+    CT = T²/(|A||B|) Σ_{i∈A} KL(p°_i ‖ p_i), where p_i is the softmax over j∈B of cos(f_i, f_j)/T, A
+    the samples of new classes in the batch and B those of old classes.
+
+    Args:
+        features: Features of the model, shape ``(b, D)``.
+        teacher_features: Features of the teacher, shape ``(b, D)``.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        temperature: T.
+        reduction: Divide by the number of pairs |A||B| (``"elements"``, as the released code does)
+            or by the number of new samples |A| (``"rows"``).
+
+    Returns:
+        A scalar; 0 if A or B is empty. Gradients flow to `features` only.
+
+    Raises:
+        ValueError: If `reduction` is not one of the two.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import controlled_transfer
+        >>> targets, steps = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
+        >>> teacher_features = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+        >>> controlled_transfer(torch.eye(3), teacher_features, targets, steps)
+        tensor(0.0606)
     """
     check_choice("controlled_transfer", "reduction", reduction, ("elements", "rows"))
     with outside_autocast(features):

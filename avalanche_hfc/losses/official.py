@@ -1,7 +1,7 @@
-"""The loss of the authors' released code, which is not the paper's: sigmoids, clipped weights, a
-per-sample distillation term.
+"""The training loss of the authors' released code, which differs from the paper's.
 
-`b` samples, `C` columns; means run over the columns seen. z = K^o/(K^o+K^t).
+It uses sigmoids, clipped weights and a distillation term per sample. `b` samples, `C` columns;
+means run over the columns seen. z = K^o/(K^o+K^t).
 """
 
 import torch
@@ -48,11 +48,32 @@ def official_hfc(
     teacher_logits: Float[Tensor, "b K"] | None,
     steps: Int[Tensor, "C"],
 ) -> Float[Tensor, ""]:
-    """The released code's training loss: weighted one-hot BCE + weighted BCE to the teacher's
-    sigmoid + 0.5 · BCE of class means of logits.
+    """Training loss of HFC's released code, which differs from the paper's equations.
 
-    `teacher_logits` is None in the first step: plain BCE. A step whose gradients are all 0 keeps
-    weight 1; the released code gives NaN.
+    The sum of a weighted one-hot binary cross-entropy (BCE), a weighted BCE to the teacher's
+    sigmoids, and half a BCE between class means of logits. A step whose gradients are all 0 has
+    weights of 1; the released code gives NaN.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        teacher_logits: Scores of the model of the previous step, shape ``(b, K)`` with ``K <= C``.
+            None in the first step, where the loss is a plain BCE.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+
+    Returns:
+        A scalar. Gradients flow to `logits` only.
+
+    Raises:
+        ValueError: If the teacher has more columns than the student.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import official_hfc
+        >>> targets, steps = torch.tensor([0, 2]), torch.tensor([0, 0, 1])
+        >>> official_hfc(torch.zeros(2, 3), targets, torch.zeros(2, 2), steps)
+        tensor(0.9395)
     """
     with outside_autocast(logits):
         logits = full_precision(logits)
@@ -65,9 +86,8 @@ def official_hfc(
         weights = compensation_weights(logits, targets, steps)
         w1, w2 = official_weights(weights, old[targets], old_fraction(steps, logits.dtype))
         classes = ClassGroups.of(targets, logits)
-        class_bce = mean_bce(
-            classes.means(logits), classes.means(mixed), seen
-        )  # of the sample's class
+        # of the sample's class
+        class_bce = mean_bce(classes.means(logits), classes.means(mixed), seen)
         prototype_term = classes.sum_of_means(w2 * class_bce) / classes.num_present
         return (
             w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)

@@ -1,8 +1,8 @@
 """Gradient-balanced relation distillation (GRD): L_RD, Eq. 10-13.
 
-`b` samples, `C` columns of the student, `C'` ≤ `C` of the teacher; a column is a class id in both.
-`steps` holds the step that brought each class, -1 where none has yet. D_KL(P̃, Ỹ) is read as KL(Ỹ ‖
-P̃): the other direction is infinite, as Ỹ has exact zeros.
+`b` samples, `C` columns of the student, `K` ≤ `C` of the teacher; a column is a class id in both.
+`steps` holds the step that introduced each class, -1 for classes not seen yet. D_KL(P̃, Ỹ) is read
+as KL(Ỹ ‖ P̃): the other direction is infinite because Ỹ has exact zeros.
 """
 
 from typing import Literal
@@ -51,12 +51,32 @@ def relation_targets(
     *,
     normalise: bool,
 ) -> Float[Tensor, "b C"]:
-    """Y_i (Sec. 3.4): the teacher's softmax in the old columns, the one-hot label in the new ones.
-    Detached.
+    """Targets Y_i of relation distillation (Sec. 3.4): teacher and one-hot label side by side.
 
-    As printed the row of a new class sums to 2, which pulls its probability to 1/2 at most;
-    `normalise` divides each row by its sum. The teacher must have a column for every old class:
-    that cannot be seen here without reading `steps` on the host.
+    The columns of old classes hold the teacher's softmax, those of new classes the one-hot label.
+    As printed, the row of a sample of a new class sums to 2, which limits its probability to 1/2.
+
+    Args:
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        teacher_logits: Scores of the model of the previous step, shape ``(b, K)`` with ``K <= C``.
+            It must have a column for every old class, which is not checked.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        normalise: Divide each row by its sum.
+
+    Returns:
+        Targets of shape ``(b, C)``, detached.
+
+    Raises:
+        ValueError: If the teacher has more columns than the student.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import relation_targets
+        >>> targets, steps = torch.tensor([0, 2]), torch.tensor([0, 0, 1])
+        >>> relation_targets(targets, torch.zeros(2, 2), steps, normalise=True)
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.2500, 0.2500, 0.5000]])
     """
     old = old_columns(steps)
     teacher = checked_teacher(teacher_logits, len(steps), "relation_targets")
@@ -75,12 +95,39 @@ def relation_distillation(
     average: Literal["present", "seen"] = "present",
     weights: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    """L_RD, Eq. 13: KL(Ỹ_k ‖ P̃_k) of the classes in the batch, weighted by Γ_k^s/Γ_η^s; 0 in the
-    first step.
+    """L_RD (Eq. 13): weighted divergence between class prototypes of targets and predictions.
 
-    `average` divides by the classes present in the batch or by all classes seen (as printed: then
-    the strength falls with b / C). `weights` are per-sample weights w_i in place of those of Eq. 9;
-    a class's weight is the mean over its samples, Eq. 12.
+    The mean over classes of KL(Ỹ_k ‖ P̃_k), where Ỹ_k and P̃_k are the means of `relation_targets`
+    and of the softmax over the samples of class k. Each class is weighted by Γ_k^s/Γ_η^s (Eq. 12),
+    the mean weight of its samples.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        teacher_logits: Scores of the model of the previous step, shape ``(b, K)`` with ``K <= C``.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        normalise: Divide each row of the relation targets by its sum. False is the equation as
+            printed.
+        average: What the sum over classes is divided by: the number of classes in the batch
+            (``"present"``) or the number of classes seen so far (``"seen"``, as printed in the
+            paper; the loss then shrinks with ``b / C``).
+        weights: Weight of each sample, shape ``(b,)``. By default those of Eq. 9, see
+            `compensation_weights`.
+
+    Returns:
+        A scalar; 0 in the first step. Gradients flow to `logits` only.
+
+    Raises:
+        ValueError: If the teacher has more columns than the student.
+        ValueError: If `average` is not one of the two.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import relation_distillation
+        >>> targets, steps = torch.tensor([0, 2]), torch.tensor([0, 0, 1])
+        >>> relation_distillation(torch.zeros(2, 3), targets, torch.zeros(2, 2), steps)
+        tensor(0.2322)
     """
     check_average("relation_distillation", average)
     with outside_autocast(logits):

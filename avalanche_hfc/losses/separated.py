@@ -1,10 +1,9 @@
-"""Losses of a separated softmax, SS-IL: cross-entropy inside the sample's own block, distillation
-inside each old step, RD^sep.
+"""Losses of a separated softmax, SS-IL's: old and new classes never share a softmax.
 
 `b` samples, `C` columns of the student, `K` ≤ `C` of the teacher; a column is a class id in both.
-`steps` holds the step that brought each class, -1 where none has yet. The two blocks are the old
-columns O and the new ones N: no gradient flows between them. A step of one class has a softmax of
-1: no loss, no gradient, the class is never learnt.
+`steps` holds the step that introduced each class, -1 for classes not seen yet. The two blocks are
+the old columns O and the new columns N; no gradient flows between them. The softmax of a step with
+one class is 1: there is no loss and no gradient, and the class is never learned.
 """
 
 from typing import Literal
@@ -29,7 +28,7 @@ from avalanche_hfc.losses.distillation import divergence
 from avalanche_hfc.losses.relation import checked_teacher, widen
 
 
-def own_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Tensor, "b C"]:
+def sample_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Tensor, "b C"]:
     """The columns of each sample's block: O for an old class, N for a new one."""
     old = old_columns(steps)
     return (old == old[targets][:, None]) & seen_columns(steps)
@@ -38,27 +37,59 @@ def own_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Tensor
 def separated_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
-    """CE(z_i, y_i; N or O) of each sample, over its own block."""
+    """Cross-entropy of each sample within its block: old classes only or new classes only.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+
+    Returns:
+        The loss of each sample, shape ``(b,)``; 0 in a block of one column.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import separated_cross_entropy
+        >>> steps = torch.tensor([0, 0, 1, 1, 1])
+        >>> separated_cross_entropy(torch.zeros(2, 5), torch.tensor([0, 4]), steps)
+        tensor([0.6931, 1.0986])
+    """
     with outside_autocast(logits):
-        return cross_entropy_over(own_block(targets, steps), logits, targets)
+        return cross_entropy_over(sample_block(targets, steps), logits, targets)
 
 
 def separated_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
-    """|Γ_i| = 1 - softmax over the own block at the target. In [0, 1], detached; 0 in a block of
-    one column.
+    """Gradient magnitude |Γ_i| (Eq. 6) of `separated_cross_entropy`.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+
+    Returns:
+        Values in [0, 1], shape ``(b,)``, detached; 0 in a block of one column.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import separated_gradient
+        >>> steps = torch.tensor([0, 0, 1, 1, 1])
+        >>> separated_gradient(torch.zeros(2, 5), torch.tensor([0, 4]), steps)
+        tensor([0.5000, 0.6667])
     """
-    return target_gradient(only(own_block(targets, steps), logits), targets)
+    return target_gradient(only(sample_block(targets, steps), logits), targets)
 
 
 def step_log_probabilities(
     logits: Float[Tensor, "b C"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b C"]:
-    """log softmax of each column over the columns of its own step. Unseen ones are a uniform block:
-    the same whatever the logits.
+    """log softmax of each column over the columns of its step.
 
-    A step may be any number, so a column's place among the sorted steps is the index of its group.
+    Unseen columns form a block with a uniform softmax, whatever their logits. A step may be any
+    number, so the rank of a column's step among the sorted steps is the index of its group.
     """
     values = full_precision(logits).where(seen_columns(steps), 0.0)
     group = torch.searchsorted(steps.sort().values, steps).expand_as(values)
@@ -81,8 +112,30 @@ def separated_distillation(
     *,
     temperature: float = 2.0,
 ) -> Float[Tensor, ""]:
-    """Σ_{s<t} T² mean_i KL(softmax_{C_s}(z°_i/T) ‖ softmax_{C_s}(z_i/T)). A sum over steps: it
-    grows with their number.
+    """SS-IL's distillation: a KL divergence within each old step, summed over the steps.
+
+    Σ_{s<t} T² mean_i KL(softmax_{C_s}(z°_i/T) ‖ softmax_{C_s}(z_i/T)). It grows with the number of
+    steps.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        teacher_logits: Scores of the model of the previous step, shape ``(b, K)`` with ``K <= C``.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        temperature: T.
+
+    Returns:
+        A scalar; 0 in the first step. Gradients flow to `logits` only.
+
+    Raises:
+        ValueError: If the teacher has more columns than the student.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import separated_distillation
+        >>> logits, steps = torch.tensor([[0.0, 0.0, 4.0]]), torch.tensor([0, 0, 1])
+        >>> separated_distillation(logits, torch.tensor([[1.0, 0.0]]), steps)
+        tensor(0.1212)
     """
     with outside_autocast(logits):
         logits = full_precision(logits) / temperature
@@ -107,10 +160,37 @@ def separated_relation_distillation(
     average: Literal["present", "seen"] = "present",
     weights: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    """RD^sep: Σ_{s<t} KL(Ỹ_k ‖ P̃_k) of class means of softmax_{C_s}; for new classes also one-hot
-    against softmax_N. Averaged as L_RD.
+    """Relation distillation for a separated softmax: L_RD (Eq. 13) within each step.
 
-    `weights` are per-sample weights w_i in place of those of Eq. 9 with this host's |Γ|.
+    Σ_{s<t} KL(Ỹ_k ‖ P̃_k) of class means of the softmax of each step. For new classes the one-hot
+    label is compared with the softmax of the new step as well.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``. A column is a class id.
+        targets: Class ids, shape ``(b,)``, of classes seen so far.
+        teacher_logits: Scores of the model of the previous step, shape ``(b, K)`` with ``K <= C``.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. The largest value is the current step.
+        average: What the sum over classes is divided by: the number of classes in the batch
+            (``"present"``) or the number of classes seen so far (``"seen"``, as printed in the
+            paper; the loss then shrinks with ``b / C``).
+        weights: Weight of each sample, shape ``(b,)``. By default those of Eq. 9 computed from
+            `separated_gradient`.
+
+    Returns:
+        A scalar; 0 in the first step. Gradients flow to `logits` only.
+
+    Raises:
+        ValueError: If the teacher has more columns than the student.
+        ValueError: If `average` is not one of the two.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import separated_relation_distillation
+        >>> targets, steps = torch.tensor([0, 2]), torch.tensor([0, 0, 1, 1])
+        >>> teacher_logits = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> separated_relation_distillation(torch.zeros(2, 4), targets, teacher_logits, steps)
+        tensor(0.4575)
     """
     check_average("separated_relation_distillation", average)
     with outside_autocast(logits):

@@ -1,4 +1,4 @@
-"""Exemplar memory: herding order, exemplars as ranked positions."""
+"""Exemplar memory: which images of a class are kept, and in which order."""
 
 from avalanche_hfc.memory.exemplars import ExemplarMemory
 from avalanche_hfc.memory.herding import RULES, herding_order

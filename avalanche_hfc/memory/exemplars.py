@@ -1,6 +1,4 @@
-"""Exemplars as ranked positions in the training data: who is kept, in which order, within which
-budget.
-"""
+"""Exemplars as ranked positions in the training data, within a budget."""
 
 import math
 from collections.abc import Iterable
@@ -20,15 +18,34 @@ SHARES = {
 
 
 class ExemplarMemory:
-    """At most `total` exemplars, ⌊total / classes⌋ of each class, or a fixed number `per_class`;
-    exactly one of the two is given.
+    """Exemplars of each class as positions in the training data, within a fixed budget.
 
-    `share="exact"` fills the total: the remainder of the division goes to the newest classes, one
-    each (SS-IL). `hold_out` is the fraction of a class's share that is left free for images held
-    out elsewhere (BiC): at least one, unless that would be the class's only one. A class's
-    exemplars are ranked once, when it arrives; later they only lose their tail. Old classes shrink
-    before a new one enters: the sum never exceeds `total`. `reserve` makes room for all classes of
-    a step at once; without it each `update` makes room for its own.
+    The exemplars of a class are ranked once, when the class arrives; later they only lose the end
+    of their list. Old classes shrink before a new one enters, so the sum never exceeds `total`.
+    Call `reserve` with all classes of a step, then `update` for each of them; without `reserve`,
+    each `update` makes room for one class.
+
+    Args:
+        total: Number of exemplars of all classes together, divided equally.
+        per_class: Number of exemplars of each class. Give either `total` or `per_class`.
+        rule: How images are chosen, see `herding_order`.
+        share: How `total` is divided: ``"floor"`` gives each class ⌊total / classes⌋; ``"exact"``
+            also gives the remainder to the newest classes, one each.
+        hold_out: Fraction of the share of a class, in [0, 1), that stays free for images held out
+            elsewhere: at least one image, unless it would be the only one of the class.
+
+    Raises:
+        ValueError: If both or neither of `total` and `per_class` are given, or if a value is not
+            allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.memory import ExemplarMemory
+        >>> memory = ExemplarMemory(total=3)
+        >>> memory.update(0, torch.eye(4), positions=torch.arange(4))
+        >>> memory.update(1, torch.eye(4), positions=torch.arange(4, 8))
+        >>> memory.positions()
+        tensor([0, 4])
     """
 
     def __init__(
@@ -63,14 +80,19 @@ class ExemplarMemory:
         self.rule = rule
         self.share = share
         self.hold_out = hold_out
-        self._ranked: dict[
-            int, Tensor
-        ] = {}  # class id -> positions, best first; in order of arrival
-        self._reserved: set[int] = set()  # announced, not yet given
+        # class id -> positions, best first; in order of arrival
+        self._ranked: dict[int, Tensor] = {}
+        self._reserved: set[int] = set()  # announced by `reserve`, not yet updated
 
     def reserve(self, class_ids: Iterable[int]) -> None:
-        """Announce classes that will come: exemplars of the classes present shrink to the limit
-        that then holds.
+        """Make room for new classes: the exemplars of existing classes shrink to the new limit.
+
+        Args:
+            class_ids: Class ids that `update` will add.
+
+        Raises:
+            ValueError: If a class is in the memory already, or if `total` is smaller than the
+                number of classes. The memory is then unchanged.
         """
         announced = self._reserved | {int(class_id) for class_id in class_ids}
         again = sorted(announced & self._ranked.keys())
@@ -79,7 +101,7 @@ class ExemplarMemory:
                 f"ExemplarMemory: classes {again} are in the memory already. A class is given once."
             )
         num_classes = len(self._ranked) + len(announced)
-        limits = [self._limit(num_classes, place) for place in range(len(self._ranked))]
+        limits = [self._limit(num_classes, rank) for rank in range(len(self._ranked))]
         self._limit(num_classes, num_classes - 1)  # may refuse: before anything has changed
         self._reserved = announced
         self._ranked = {
@@ -90,8 +112,16 @@ class ExemplarMemory:
     def update(
         self, class_id: int, features: Float[Tensor, "n D"], positions: Int[Tensor, "n"]
     ) -> None:
-        """Rank the images of one class by their features and keep the best. `positions` are those
-        of the same images in training order.
+        """Rank the images of a new class by their features and keep the best.
+
+        Args:
+            class_id: The class.
+            features: Features of all images of the class, shape ``(n, D)``.
+            positions: Positions of the same images in the training data, shape ``(n,)``.
+
+        Raises:
+            ValueError: If the class is in the memory already, the numbers of features and positions
+                differ, or there is no room. The memory is then unchanged.
         """
         if positions.is_floating_point():
             raise ValueError(
@@ -107,21 +137,32 @@ class ExemplarMemory:
                 f"ExemplarMemory: class {class_id} is in the memory already. A class is given once."
             )
         limit = self._limit(len(self._ranked) + len(self._reserved | {class_id}), len(self._ranked))
-        order = herding_order(
-            features, limit, rule=self.rule
-        )  # may refuse the features: before anything has changed
+        # may refuse the features: before anything has changed
+        order = herding_order(features, limit, rule=self.rule)
         self.reserve([class_id])
         self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
         self._reserved.remove(class_id)
 
     def positions(self) -> Int[Tensor, "kept"]:
-        """All exemplars: classes in order of arrival, best first within a class. int64, on the
-        host.
+        """The positions of all exemplars.
+
+        Returns:
+            An int64 tensor on the CPU: classes in order of arrival, best first within a class.
         """
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._ranked.values()])
 
     def of(self, class_id: int) -> Int[Tensor, "kept"]:
-        """The exemplars of one class, best first."""
+        """The exemplars of one class.
+
+        Args:
+            class_id: The class.
+
+        Returns:
+            Their positions, best first.
+
+        Raises:
+            ValueError: If the memory has no exemplars of the class.
+        """
         if class_id not in self._ranked:
             raise ValueError(
                 f"ExemplarMemory: no exemplars of class {class_id}. Classes present: "
@@ -136,23 +177,29 @@ class ExemplarMemory:
 
     @property
     def per_class_limit(self) -> int:
-        """The most exemplars a class may have now, classes announced by `reserve` counted."""
+        """The largest number of exemplars a class may have now, reserved classes included."""
         num_classes = len(self._ranked) + len(self._reserved)
         return self._limit(num_classes, num_classes - 1)
 
     def __len__(self) -> int:
         return sum(len(ranked) for ranked in self._ranked.values())
 
-    def _limit(self, num_classes: int, place: int) -> int:
-        """The most exemplars of the class that arrived as number `place`, counted from 0, of
-        `num_classes`.
-        """
-        whole = self._share_of(num_classes, place)
+    def _limit(self, num_classes: int, rank: int) -> int:
+        """The largest number of exemplars of the class that arrived as number `rank`, from 0."""
+        whole = self._share_of(num_classes, rank)
         return whole - self._held_out(whole, num_classes)
 
     def held_out(self, num_classes: int) -> int:
-        """v: how many images of each class are left free for the hold-out when there are
-        `num_classes`.
+        """Number of images of each class for which room is left by `hold_out`.
+
+        Args:
+            num_classes: Number of classes that share the memory.
+
+        Returns:
+            The number of images; 0 without `hold_out`.
+
+        Raises:
+            ValueError: If `total` is smaller than `num_classes`.
         """
         return self._held_out(self._share_of(num_classes, 0), num_classes)
 
@@ -162,7 +209,7 @@ class ExemplarMemory:
         asked = self.hold_out * (whole if self.total is None else self.total / max(num_classes, 1))
         return min(max(math.floor(asked), 1), whole - 1)
 
-    def _share_of(self, num_classes: int, place: int) -> int:
+    def _share_of(self, num_classes: int, rank: int) -> int:
         if self.per_class is not None:
             return self.per_class
         assert self.total is not None
@@ -172,17 +219,26 @@ class ExemplarMemory:
                 f"{num_classes} classes."
             )
         each, remainder = divmod(self.total, max(num_classes, 1))
-        return each + (self.share == "exact" and place >= num_classes - remainder)
+        return each + (self.share == "exact" and rank >= num_classes - remainder)
 
     def settings(self) -> Options:
-        """The arguments that make a memory like this one."""
+        """The constructor's arguments.
+
+        Returns:
+            A dictionary; ``ExemplarMemory(**memory.settings())`` is an empty memory with the same
+            budget.
+        """
         return {
             name: getattr(self, name)
             for name in ("total", "per_class", "rule", "share", "hold_out")
         }
 
     def state_dict(self) -> State:
-        """Plain data and tensors. `classes` and `positions` run side by side."""
+        """The settings and the exemplars, for `load_state_dict`.
+
+        Returns:
+            Plain values and tensors. `classes` and `positions` have one entry per class.
+        """
         return {
             **self.settings(),
             "reserved": sorted(self._reserved),
@@ -191,16 +247,23 @@ class ExemplarMemory:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` gave. A state of another budget or rule is refused, as is one
-        that breaks the budget.
+        """Restore the exemplars of a memory with the same settings.
+
+        Args:
+            state: A dictionary from `state_dict`.
+
+        Raises:
+            ValueError: If entries are missing, the settings differ, or the budget is exceeded. The
+                memory is then unchanged.
         """
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise ValueError(f"ExemplarMemory: the state lacks {sorted(missing)}.")
-        for name, own in self.settings().items():
-            if state[name] != own:
+        for name, setting in self.settings().items():
+            if state[name] != setting:
                 raise ValueError(
-                    f"ExemplarMemory: the state has {name}={state[name]!r}, this memory {own!r}."
+                    f"ExemplarMemory: the state has {name}={state[name]!r}, this memory "
+                    f"{setting!r}."
                 )
         classes, positions = state["classes"], state["positions"]
         if len(classes) != len(positions):
@@ -214,8 +277,8 @@ class ExemplarMemory:
         }
         reserved = {int(class_id) for class_id in state["reserved"]}
         num_classes = len(ranked) + len(reserved)
-        for place, kept in enumerate(ranked.values()):
-            limit = self._limit(num_classes, place)
+        for rank, kept in enumerate(ranked.values()):
+            limit = self._limit(num_classes, rank)
             if len(kept) > limit:
                 raise ValueError(
                     f"ExemplarMemory: the state holds {len(kept)} exemplars of one class, "

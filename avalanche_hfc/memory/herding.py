@@ -1,9 +1,8 @@
-"""Which images of a class to keep: herding and the rules beside it (iCaRL, Alg. 4).
+"""Which images of a class to keep: herding (iCaRL, Alg. 4) and other rules.
 
 `n` images of one class, `D` features. φ is a feature scaled to unit length (a zero vector stays
-zero), μ the mean of φ, not scaled again. For the rule `raw` alone, φ is the feature as it is. All
-rules work on the scores <w, φ(x)> of all images: no rule needs a vector of D numbers again once φφᵀ
-is known.
+zero), μ the mean of φ, not scaled again. For the rule `raw`, φ is the feature itself. All rules use
+the scores <w, φ(x)> of all images: once φφᵀ is known, no rule needs a vector of D numbers.
 """
 
 from collections.abc import Callable
@@ -24,17 +23,40 @@ MOST_PICKS = 1000  # where iCaRL's code, and HFC's after it, stops
 def herding_order(
     features: Float[Tensor, "n D"], count: int, *, rule: str = "greedy"
 ) -> Int[Tensor, "k"]:
-    """Positions p_1 … p_k of the images to keep, best first, k = min(count, n); int64, on the host.
+    """Choose images of one class as exemplars, best first.
 
-    - `greedy`: p_k = argmin over the images not yet picked of ‖μ - (φ(x) + Σ_{j<k} φ(p_j)) / k‖.
-      `raw`: the same on features not scaled.
-    - `icarl-code`: p = argmax <w, φ(x)> over all images, w ← w + μ - φ(p), w = μ at first. An
-      image picked again moves w and is not stored.
-      After 1000 picks the images never picked follow in their own order, so that the promised
-      number comes out.
-    - `closest`: by ‖φ(x) - μ‖. `first`: as they stand.
+    With φ the feature scaled to unit length and μ the mean of φ, the rules are:
 
-    A longer order begins with the shorter one. Computed in float64; ties go to the lowest position.
+    - ``"greedy"``: the k-th image minimises ‖μ - (φ(x) + Σ_{j<k} φ(p_j)) / k‖ among the images not
+      chosen yet (iCaRL, Alg. 4).
+    - ``"raw"``: the same on features that are not scaled.
+    - ``"icarl-code"``: iCaRL's and HFC's released code. The next image maximises <w, φ(x)> among
+      all images, then w ← w + μ - φ(p); w = μ at first. An image chosen again changes w but is not
+      stored twice. After 1000 choices the remaining images follow in their order.
+    - ``"closest"``: in order of ‖φ(x) - μ‖.
+    - ``"first"``: in their order.
+
+    Computed in float64; ties go to the lowest position. A longer result begins with the shorter
+    one.
+
+    Args:
+        features: Features of all images of the class, shape ``(n, D)``.
+        count: Number of images to choose.
+        rule: Name of the rule.
+
+    Returns:
+        Row numbers of the chosen images, shape ``(min(count, n),)``, int64, on the CPU.
+
+    Raises:
+        ValueError: If the rule is unknown, `count` is negative, or `features` is empty or not
+            finite.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.memory import herding_order
+        >>> features = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> herding_order(features, 2)
+        tensor([1, 0])
     """
     check_rule(rule)
     if count < 0:
@@ -46,14 +68,12 @@ def herding_order(
 
 
 def check_rule(rule: str) -> None:
-    """Refuse a rule that does not exist, with the names of those that do."""
+    """Raise a ValueError that names the known rules if this one is unknown."""
     lookup(RULES, rule, "herding rule")
 
 
 class _Unit:
-    """φ of one class in float64, as the raw features and one factor each: no scaled copy is
-    made.
-    """
+    """φ of one class in float64, as raw features and one factor each; no scaled copy is made."""
 
     def __init__(self, features: Float[Tensor, "n D"]):
         self.raw = features.detach().to("cpu", torch.float64).numpy()
@@ -76,8 +96,9 @@ class _Unit:
         return self.factor * (self.raw @ (self.factor @ self.raw)) / len(self)
 
     def products(self, count: int) -> Callable[[int], np.ndarray]:
-        """A function giving <φ(p), φ(x)> of every image for a position p: one column a call for few
-        calls, one matrix product for many.
+        """A function that gives <φ(p), φ(x)> of every image for a position p.
+
+        For few calls it computes one column per call, for many a single matrix product.
         """
         if 8 * count < len(self):
             return lambda position: (
@@ -90,8 +111,9 @@ class _Unit:
 
 
 class _Raw(_Unit):
-    """φ as it is, but for one factor that all images share: the longest has length 1. No order
-    depends on it, and ties are told as ever.
+    """φ as the features are, except for one common factor that gives the longest the length 1.
+
+    No order depends on the factor, and ties are recognised by the same tolerance.
     """
 
     def __init__(self, features: Float[Tensor, "n D"]):
@@ -107,8 +129,9 @@ def _best(scores: np.ndarray) -> int:
 
 
 def _greedy(unit: _Unit, count: int) -> list[int]:
-    """‖kμ - Σφ(p_j) - φ‖² = ‖w‖² - 2<w, φ> + ‖φ‖² with w = kμ - Σφ(p_j); ‖φ‖² is 1, or 0 for a zero
-    vector, if φ is scaled.
+    """Scores from ‖kμ - Σφ(p_j) - φ‖² = ‖w‖² - 2<w, φ> + ‖φ‖² with w = kμ - Σφ(p_j).
+
+    For scaled features ‖φ‖² is 1, or 0 for a zero vector.
     """
     products, pull = unit.products(count), unit.mean_products()
     scores = pull - unit.squares / 2
@@ -155,3 +178,4 @@ RULES: dict[str, Callable[[_Unit, int], list[int]]] = {
     "first": _first,
     "raw": _greedy,
 }
+"""The herding rules by name, as `herding_order` takes them."""

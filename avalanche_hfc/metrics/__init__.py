@@ -1,9 +1,7 @@
-"""Counts of one evaluation pass, the numbers that follow from them, and the same as Avalanche
-plugin metrics.
-"""
+"""Counts of one evaluation, the metrics computed from them, and Avalanche plugin metrics."""
 
 from avalanche_hfc.metrics.counts import StepCounts
-from avalanche_hfc.metrics.evaluate import evaluate
+from avalanche_hfc.metrics.evaluation import evaluate
 from avalanche_hfc.metrics.plugin_metrics import (
     average_incremental_accuracy_metrics,
     forgetting_heterogeneity_metrics,

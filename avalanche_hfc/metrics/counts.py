@@ -1,7 +1,7 @@
-"""What one evaluation counted, and how a batch's logits become counts.
+"""The counts of one evaluation, and how the logits of a batch become counts.
 
 `b` images, `N` images of the whole evaluation, `C` columns; a column is a class id. `steps (C,)`
-holds the step that brought each class, -1 where none has yet. Only seen columns compete.
+holds the step that introduced each class, -1 for classes not seen yet. Only seen columns compete.
 """
 
 from dataclasses import dataclass
@@ -15,28 +15,42 @@ from avalanche_hfc.losses import target_gradient
 
 @dataclass(frozen=True)
 class StepCounts:
-    """One evaluation, per class; tensors on the host. A class without images, or not seen yet, has
-    total 0.
+    """What one evaluation counted for each class, as tensors on the CPU.
+
+    A class without images, or not seen yet, has a total of 0.
+
+    Attributes:
+        confusion: Number of images of each class (row) predicted as each class (column) by the
+            head, shape ``(C, C)``, int64.
+        correct_nme: Correct predictions of each class by the nearest class mean, shape ``(C,)``;
+            None if no class means were given.
+        total: Number of images of each class, shape ``(C,)``.
+        gradient_sum: Sum of the gradient magnitudes |Γ_i| (Eq. 6) over the images of each class,
+            shape ``(C,)``, float64. The softmax runs over the columns of seen classes.
+        gradient_square_sum: Sum of |Γ_i|², shape ``(C,)``, float64.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import StepCounts
+        >>> confusion, zeros = torch.tensor([[9, 1], [2, 8]]), torch.zeros(2, dtype=torch.float64)
+        >>> StepCounts(confusion, None, torch.tensor([10, 10]), zeros, zeros).correct
+        tensor([9, 8])
     """
 
-    confusion: Int[
-        Tensor, "C C"
-    ]  # images of class (row) predicted as class (column), linear head; int64
-    correct_nme: (
-        Int[Tensor, "C"] | None
-    )  # right by the nearest class mean; None where no class means were given
+    confusion: Int[Tensor, "C C"]
+    correct_nme: Int[Tensor, "C"] | None
     total: Int[Tensor, "C"]
-    gradient_sum: Float[Tensor, "C"]  # Σ|Γ_i|, Eq. 6, softmax over the seen columns; float64
-    gradient_square_sum: Float[Tensor, "C"]  # Σ|Γ_i|²; float64
+    gradient_sum: Float[Tensor, "C"]
+    gradient_square_sum: Float[Tensor, "C"]
 
     @property
     def correct(self) -> Int[Tensor, "C"]:
-        """Right by the linear head."""
+        """Correct predictions of each class by the head, shape ``(C,)``."""
         return self.confusion.diagonal()
 
 
 class SeenColumns:
-    """The seen columns of a head, picked by `steps` and never by a logit's value."""
+    """The seen columns of a head, selected by `steps` and never by a logit's value."""
 
     def __init__(self, steps: Int[Tensor, "C"], device: torch.device):
         seen = steps.to(device) >= 0
@@ -68,8 +82,9 @@ def count(
     num_columns: int,
     nearest: Int[Tensor, "N"] | None = None,
 ) -> StepCounts:
-    """Counts of all images of an evaluation, at least one. On the host, where sums in float64 have
-    one order and so one result.
+    """The counts of all images of an evaluation, at least one.
+
+    Computed on the host, where sums in float64 have one order and therefore one result.
     """
     gradient = gradient.double()
     cells = torch.bincount(targets * num_columns + predicted, minlength=num_columns**2)

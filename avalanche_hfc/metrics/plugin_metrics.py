@@ -1,14 +1,13 @@
-"""Average incremental accuracy, forgetting heterogeneity and loss terms as Avalanche plugin
-metrics, printed by its loggers.
+"""Average incremental accuracy, FH and loss terms as Avalanche plugin metrics.
 
-Which evaluation counts. A step is a training experience; trained several times in a row it stays
-one step. Its result is the last evaluation made after its training began and before the next step's
-did, class by class: evaluating twice replaces, evaluating the test stream one experience at a time
-adds up. Images of classes not trained yet are passed over: the full test stream and its seen part
-give one number. Evaluations inside `train()` (`eval_every`) count like any other and are replaced
-by later ones. Only the one that Avalanche makes before the training begins is left out: the step
-before it has its result, and the one to come has not begun. A step never evaluated is not in the
-mean.
+Which evaluation counts: a step is a training experience; trained several times in a row it stays
+one step. Its result is the last evaluation made after its training began and before the training of
+the next step began, class by class: evaluating twice replaces the result, evaluating the test
+stream one experience at a time adds up. Images of classes not trained yet are ignored, so the full
+test stream and its seen part give the same number. Evaluations inside `train()` (`eval_every`)
+count like any other and are replaced by later ones. Only the evaluation that Avalanche makes before
+training begins is ignored: the step before it has its result, and the next one has not begun. A
+step that was never evaluated is not part of the mean.
 """
 
 from abc import abstractmethod
@@ -33,7 +32,7 @@ from avalanche_hfc.metrics.summary import (
 
 
 class StepMetric(PluginMetric[dict[str, float]]):
-    """Counts per stream and step. A metric adds its name, and the number that the steps make."""
+    """Counts per stream and step. A subclass adds a name and the number made of the counts."""
 
     name: str
 
@@ -43,29 +42,28 @@ class StepMetric(PluginMetric[dict[str, float]]):
 
     @abstractmethod
     def number(self, counts: list[StepCounts], steps: Tensor) -> float:
-        """Of the steps evaluated, in their order. `steps (C,)` has the step of each class id,
-        counted from 0, -1 where none has come.
+        """The metric of the evaluated steps, in order.
+
+        `steps (C,)` has the step of each class id, counted from 0; -1 for classes not seen yet.
         """
 
     def __str__(self) -> str:
         return self.name
 
     def reset(self) -> None:
-        """Forget all steps and the classes seen."""
-        self._steps = torch.empty(
-            0, dtype=torch.int64
-        )  # step of each class id, -1 where none has come
+        """Forget all steps and all classes seen."""
+        # step of each class id, -1 for classes not seen yet
+        self._steps = torch.empty(0, dtype=torch.int64)
         self._experience: int | None = None  # trained last
         self._step = -1
         self._counts_now = False  # whether an evaluation belongs to a step
-        self._seen: SeenColumns | None = None  # of the evaluation going on, if it counts
-        self._batches: dict[
-            str, list[tuple[Tensor, Tensor, Tensor]]
-        ] = {}  # stream -> targets, predicted, |Γ| of the evaluation going on
+        self._seen: SeenColumns | None = None  # of the current evaluation, if it counts
+        # stream -> targets, predicted, |Γ| of the current evaluation
+        self._batches: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
         self._counts: dict[str, dict[int, StepCounts]] = {}  # stream -> step -> its last evaluation
 
     def result(self) -> dict[str, float]:
-        """The number of each stream evaluated so far, by the stream's name."""
+        """The metric of each stream evaluated so far, by the name of the stream."""
         return {
             stream: self.number(list(by_step.values()), self._steps)
             for stream, by_step in self._counts.items()
@@ -78,9 +76,8 @@ class StepMetric(PluginMetric[dict[str, float]]):
         if strategy.experience.current_experience != self._experience:
             self._experience = strategy.experience.current_experience
             self._step += 1
-        experiences = getattr(
-            strategy, "_experiences", [strategy.experience]
-        )  # joint training takes its whole list at once
+        # joint training takes its whole list at once
+        experiences = getattr(strategy, "_experiences", [strategy.experience])
         classes = [
             class_id
             for experience in experiences
@@ -153,10 +150,10 @@ class ForgettingHeterogeneity(StepMetric):
 
 
 class LossTerms(PluginMetric[dict[str, float]]):
-    """The mean of each loss term over an epoch, of the main phase and of later ones; `total` is
-    what was minimised.
+    """The mean of each loss term over an epoch, for the main phase and for later ones.
 
-    For strategies of this package: they leave the terms of a batch in `loss_terms`.
+    `total` is the loss that was minimised. For the strategies of this package, which store the
+    terms of a batch in `loss_terms`.
     """
 
     def __init__(self) -> None:
@@ -167,14 +164,12 @@ class LossTerms(PluginMetric[dict[str, float]]):
         return "Loss_Terms"
 
     def reset(self) -> None:
-        """A new epoch."""
+        """Start a new epoch."""
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
 
     def result(self) -> dict[str, float]:
-        """The means so far, by the names of the terms; a term is averaged over the batches that had
-        it.
-        """
+        """The means so far by term; a term is averaged over the batches that had it."""
         return {name: value.item() / self._counts[name] for name, value in self._sums.items()}
 
     def before_training_epoch(self, strategy: Strategy) -> None:
@@ -211,17 +206,59 @@ class LossTerms(PluginMetric[dict[str, float]]):
 
 
 def loss_terms_metrics() -> list[PluginMetric]:
-    """`Loss_Term_<name>/<phase>_phase`, for `EvaluationPlugin`; the phase is train, or one of a
-    method's own, such as tune.
+    """Mean of each loss term per epoch, for Avalanche's `EvaluationPlugin`.
+
+    Values are logged as ``Loss_Term_<name>/<phase>_phase``. The phase is ``train`` or a later phase
+    of the method, such as ``tune``. The terms come from the strategies of this package; with any
+    other strategy only ``total``, the loss, is logged.
+
+    Returns:
+        A list with one plugin metric.
+
+    Example:
+        >>> from avalanche.logging import InteractiveLogger
+        >>> from avalanche.training.plugins import EvaluationPlugin
+        >>> from avalanche_hfc.metrics import loss_terms_metrics
+        >>> metrics = loss_terms_metrics()
+        >>> evaluator = EvaluationPlugin(metrics, loggers=[InteractiveLogger()])
     """
     return [LossTerms()]
 
 
 def average_incremental_accuracy_metrics() -> list[PluginMetric]:
-    """`Average_Incremental_Acc/eval_phase/<stream>_stream`, for `EvaluationPlugin`."""
+    """Average incremental accuracy, for Avalanche's `EvaluationPlugin`.
+
+    The mean over the steps of the accuracy on all classes seen by then, see
+    `average_incremental_accuracy`. Logged as
+    ``Average_Incremental_Acc/eval_phase/<stream>_stream``.
+
+    Returns:
+        A list with one plugin metric.
+
+    Example:
+        >>> from avalanche.logging import InteractiveLogger
+        >>> from avalanche.training.plugins import EvaluationPlugin
+        >>> from avalanche_hfc.metrics import average_incremental_accuracy_metrics
+        >>> metrics = average_incremental_accuracy_metrics()
+        >>> evaluator = EvaluationPlugin(metrics, loggers=[InteractiveLogger()])
+    """
     return [AverageIncrementalAccuracy()]
 
 
 def forgetting_heterogeneity_metrics() -> list[PluginMetric]:
-    """`Forgetting_Heterogeneity/eval_phase/<stream>_stream`, for `EvaluationPlugin`."""
+    """Forgetting heterogeneity (FH), for Avalanche's `EvaluationPlugin`.
+
+    The mean over the steps of FH, see `mean_forgetting_heterogeneity`. Logged as
+    ``Forgetting_Heterogeneity/eval_phase/<stream>_stream``.
+
+    Returns:
+        A list with one plugin metric.
+
+    Example:
+        >>> from avalanche.logging import InteractiveLogger
+        >>> from avalanche.training.plugins import EvaluationPlugin
+        >>> from avalanche_hfc.metrics import forgetting_heterogeneity_metrics
+        >>> metrics = forgetting_heterogeneity_metrics()
+        >>> evaluator = EvaluationPlugin(metrics, loggers=[InteractiveLogger()])
+    """
     return [ForgettingHeterogeneity()]

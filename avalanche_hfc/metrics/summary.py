@@ -1,6 +1,4 @@
-"""From counts to numbers. Pure. Accuracies are fractions in [0, 1]; a list of counts has one entry
-per step, the first step included.
-"""
+"""Metrics as pure functions of counts. Accuracies are fractions in [0, 1]."""
 
 import math
 from collections.abc import Sequence
@@ -13,31 +11,119 @@ from avalanche_hfc.metrics.counts import StepCounts
 
 
 def accuracy(counts: StepCounts) -> float:
-    """Right over all images: classes weigh by their images."""
+    """Fraction of correct predictions among all images.
+
+    Args:
+        counts: Counts of one evaluation, see `evaluate`.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: If the counts contain no image.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import accuracy, evaluate
+        >>> data = torch.utils.data.TensorDataset(torch.eye(2), torch.tensor([0, 0]))
+        >>> accuracy(evaluate(torch.nn.Identity(), data, torch.tensor([0, 1])))
+        0.5
+    """
     return int(counts.correct.sum()) / _num_images(counts)
 
 
 def accuracy_nme(counts: StepCounts) -> float:
-    """The same by the nearest class mean."""
+    """Fraction of correct predictions by the nearest class mean among all images.
+
+    Args:
+        counts: Counts of one evaluation, see `evaluate`.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: If the evaluation was made without class means.
+        ValueError: If the counts contain no image.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import StepCounts, accuracy_nme
+        >>> zeros, total = torch.zeros(2, dtype=torch.float64), torch.tensor([10, 10])
+        >>> counts = StepCounts(torch.zeros(2, 2).long(), torch.tensor([9, 6]), total, zeros, zeros)
+        >>> accuracy_nme(counts)
+        0.75
+    """
     return int(_correct_nme(counts).sum()) / _num_images(counts)
 
 
 def class_accuracies(counts: StepCounts, *, nme: bool = False) -> Float[Tensor, "C"]:
-    """Accuracy of each class, of the head or of the nearest means; nan for a class without images.
-    float64.
+    """Accuracy of each class.
+
+    Args:
+        counts: Counts of one evaluation, see `evaluate`.
+        nme: Use the nearest class mean instead of the head.
+
+    Returns:
+        A float64 tensor of shape ``(C,)``; nan for a class without images.
+
+    Raises:
+        ValueError: If `nme` is True and the evaluation was made without class means.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import class_accuracies, evaluate
+        >>> data = torch.utils.data.TensorDataset(torch.eye(2), torch.tensor([0, 0]))
+        >>> class_accuracies(evaluate(torch.nn.Identity(), data, torch.tensor([0, 1])))
+        tensor([0.5000,    nan], dtype=torch.float64)
     """
     correct = _correct_nme(counts) if nme else counts.correct
     return correct.double() / counts.total
 
 
 def average_incremental_accuracy(counts: Sequence[StepCounts]) -> float:
-    """Mean over the steps of the accuracy on all classes seen by then."""
+    """Mean over the steps of the accuracy on all classes seen by then.
+
+    Args:
+        counts: Counts of the evaluation after each step, in order, the first step included.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: If the sequence is empty or an entry contains no image.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import StepCounts, average_incremental_accuracy
+        >>> zeros, total = torch.zeros(1, dtype=torch.float64), torch.tensor([10])
+        >>> steps = [StepCounts(torch.tensor([[n]]), None, total, zeros, zeros) for n in (10, 5)]
+        >>> average_incremental_accuracy(steps)
+        0.75
+    """
     _check_not_empty(counts)
     return sum(accuracy(step) for step in counts) / len(counts)
 
 
 def last_accuracy(counts: Sequence[StepCounts]) -> float:
-    """Accuracy after the last step."""
+    """Accuracy after the last step.
+
+    Args:
+        counts: Counts of the evaluation after each step, in order, the first step included.
+
+    Returns:
+        A number in [0, 1].
+
+    Raises:
+        ValueError: If the sequence is empty or an entry contains no image.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import StepCounts, last_accuracy
+        >>> zeros, total = torch.zeros(1, dtype=torch.float64), torch.tensor([10])
+        >>> steps = [StepCounts(torch.tensor([[n]]), None, total, zeros, zeros) for n in (10, 5)]
+        >>> last_accuracy(steps)
+        0.5
+    """
     _check_not_empty(counts)
     return accuracy(counts[-1])
 
@@ -45,12 +131,32 @@ def last_accuracy(counts: Sequence[StepCounts]) -> float:
 def forgetting(
     counts: Sequence[StepCounts], steps: Int[Tensor, "C"], *, nme: bool = False
 ) -> float:
-    """Mean over the classes of earlier steps of (best earlier accuracy - last accuracy). Below 0
-    where classes gained.
+    """Mean over the classes of earlier steps of best earlier accuracy minus last accuracy.
 
-    Accuracies are those of the head, or with `nme` of the nearest means.
-    A class counts that has images in the last evaluation and in one before it. nan where there is
-    none: in the first step nothing could be forgotten. `steps` are those of the last entry.
+    A class counts if it has images in the last evaluation and in an earlier one.
+
+    Args:
+        counts: Counts of the evaluation after each step, in order, the first step included.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet.
+        nme: Use the nearest class mean instead of the head.
+
+    Returns:
+        A number in [-1, 1], negative if accuracies rose; nan in the first step, where nothing can
+        be forgotten.
+
+    Raises:
+        ValueError: If the sequence is empty or a class with images has no step.
+        ValueError: If `nme` is True and an evaluation was made without class means.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import StepCounts, forgetting
+        >>> zeros, total = torch.zeros(2, dtype=torch.float64), torch.tensor([10, 10])
+        >>> confusions = [torch.tensor([[n, 10 - n], [0, 10]]) for n in (9, 6)]
+        >>> counts = [StepCounts(confusion, None, total, zeros, zeros) for confusion in confusions]
+        >>> round(forgetting(counts, torch.tensor([0, 1])), 4)
+        0.3
     """
     _check_not_empty(counts)
     last = class_accuracies(counts[-1], nme=nme)
@@ -64,18 +170,38 @@ def forgetting(
 
 
 def forgetting_heterogeneity(counts: StepCounts, steps: Int[Tensor, "C"]) -> float:
-    """FH of one evaluation: (1/S) Σ_i (|Γ_i| - Γ_{η(i)})², the pooled within-step variance of |Γ|
-    (Eq. 6, 7). In [0, 1/4].
+    """Forgetting heterogeneity (FH) of one evaluation: how unevenly a step is forgotten.
 
-    From sums per step in float64: Σx² - (Σx)²/n. The published values are 1000 times this number.
+    (1/S) Σ_i (|Γ_i| - Γ_{η(i)})² over S images: the variance of |Γ| (Eq. 6) within each step (Eq.
+    7), pooled over the steps. The values published in the paper are 1000 times this number.
+
+    Args:
+        counts: Counts of one evaluation, see `evaluate`.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet.
+
+    Returns:
+        A number in [0, 1/4].
+
+    Raises:
+        ValueError: If the counts contain no image.
+        ValueError: If a class with images has no step.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import evaluate, forgetting_heterogeneity
+        >>> logits, steps = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0])
+        >>> data = torch.utils.data.TensorDataset(logits, torch.tensor([0, 1]))
+        >>> round(forgetting_heterogeneity(evaluate(torch.nn.Identity(), data, steps), steps), 4)
+        0.145
     """
     num_images = _num_images(counts)
     step_of_class = _steps_of(counts, steps)
     pooled = 0.0
     for step in step_of_class.unique():
-        own = step_of_class == step
+        in_step = step_of_class == step
         n, total, squares = (
-            float(column[own].sum())
+            float(column[in_step].sum())
             for column in (counts.total, counts.gradient_sum, counts.gradient_square_sum)
         )
         if n:
@@ -84,17 +210,35 @@ def forgetting_heterogeneity(counts: StepCounts, steps: Int[Tensor, "C"]) -> flo
 
 
 def mean_forgetting_heterogeneity(counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> float:
-    """FH as the paper's table reports it, but for the factor 1000: mean over the steps. `steps` are
-    those of the last entry.
+    """Mean over the steps of FH, as in the paper's table except for its factor 1000.
+
+    Args:
+        counts: Counts of the evaluation after each step, in order, the first step included.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet.
+
+    Returns:
+        A number in [0, 1/4].
+
+    Raises:
+        ValueError: If the sequence is empty or an entry contains no image.
+        ValueError: If a class with images has no step.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import evaluate, mean_forgetting_heterogeneity
+        >>> logits, steps = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0])
+        >>> data = torch.utils.data.TensorDataset(logits, torch.tensor([0, 1]))
+        >>> counts = evaluate(torch.nn.Identity(), data, steps)
+        >>> round(mean_forgetting_heterogeneity([counts, counts], steps), 4)
+        0.145
     """
     _check_not_empty(counts)
     return sum(forgetting_heterogeneity(step, steps) for step in counts) / len(counts)
 
 
 def _steps_of(counts: StepCounts, steps: Int[Tensor, "S"]) -> Int[Tensor, "C"]:
-    """The step of each class counted. `steps` may know later classes; a class with images must have
-    a step.
-    """
+    """The step of each class counted. `steps` may include later classes."""
     num_columns = len(counts.total)
     if len(steps) < num_columns:
         raise ValueError(f"steps names {len(steps)} classes, the counts {num_columns}.")

@@ -1,8 +1,9 @@
-"""Backbones, their parts, heads that grow with the classes, and weight files."""
+"""Backbones, heads that grow with the classes, and weight files."""
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
 from avalanche_hfc.models.bias import BiasLayer, CorrectedHead
 from avalanche_hfc.models.boosted import BoostedHead
+from avalanche_hfc.models.closed_form import ClassMeanHead, RandomFeatureHead
 from avalanche_hfc.models.convit import ConViTEncoder
 from avalanche_hfc.models.cosine import CosineHead
 from avalanche_hfc.models.dytox import DyToxModel, StepHead, TaskTokens
@@ -35,6 +36,8 @@ __all__ = [
     "BiasLayer",
     "CorrectedHead",
     "BoostedHead",
+    "ClassMeanHead",
+    "RandomFeatureHead",
     "UNSEEN_LOGIT",
     "proxy_centres",
     "load_weights",

@@ -8,8 +8,24 @@ from torch import Tensor, nn
 
 
 class Adapter(nn.Module):
-    """0.1 · (D -> adapter_dim, ReLU, dropout 0.1, -> D). The last layer starts at 0: the adapter
-    first adds nothing.
+    """Bottleneck adapter of HFC's released code: scale · up(dropout(relu(down(x)))).
+
+    The last layer is initialised with 0, so the adapter adds nothing at first.
+
+    Args:
+        embed_dim: Width D of a token.
+        adapter_dim: Width of the bottleneck.
+        scale: Factor of the output.
+        dropout: Probability of dropping a hidden value.
+
+    Shape:
+        Tokens ``(b, N, D)`` in, ``(b, N, D)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import Adapter
+        >>> Adapter(8, 2)(torch.ones(1, 3, 8)).abs().sum().item()
+        0.0
     """
 
     def __init__(
@@ -29,10 +45,26 @@ class Adapter(nn.Module):
 
 
 class AdaptedBlock(nn.Module):
-    """U + MLP(LN(U)) + adapter(U), U the residual stream after attention, not normalised.
+    """A timm block with an adapter parallel to its MLP: U + MLP(LN(U)) + adapter(U).
 
-    Holds the parts of a timm `Block` under their own names, so that a file of backbone weights fits
-    with or without adapters.
+    U is the residual stream after attention, not normalised. The modules of the block keep their
+    names, so a file of backbone weights fits with or without adapters.
+
+    Args:
+        block: A `Block` of timm's VisionTransformer; its modules are shared, not copied.
+        embed_dim: Width D of a token.
+        adapter_dim: Width of the adapter's bottleneck.
+
+    Shape:
+        Tokens ``(b, N, D)`` in, ``(b, N, D)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import AdaptedBlock
+        >>> from timm.models.vision_transformer import Block
+        >>> block, tokens = Block(8, num_heads=2).eval(), torch.randn(1, 3, 8)
+        >>> torch.equal(AdaptedBlock(block, 8, 2).eval()(tokens), block(tokens))
+        True
     """
 
     norm1: nn.Module
@@ -46,8 +78,8 @@ class AdaptedBlock(nn.Module):
 
     def __init__(self, block: Block, embed_dim: int, adapter_dim: int):
         super().__init__()
-        for name, part in block.named_children():
-            self.add_module(name, part)
+        for name, module in block.named_children():
+            self.add_module(name, module)
         self.adapter = Adapter(embed_dim, adapter_dim)
 
     def forward(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b N D"]:

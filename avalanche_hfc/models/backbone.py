@@ -1,4 +1,4 @@
-"""A timm `VisionTransformer` by name, with every value a user may get wrong checked."""
+"""A timm VisionTransformer by name, with a check of every value a user passes."""
 
 import difflib
 import inspect
@@ -11,7 +11,7 @@ from torch import nn
 
 Size = int | tuple[int, int] | None
 PLAIN_MODULES = ("vision_transformer", "deit")  # of timm.models, where its VisionTransformers are
-OWN_ARGUMENTS = {
+RESERVED_ARGUMENTS = {
     "img_size": "pass image_size",
     "patch_size": "pass patch_size",
     "num_classes": "the head grows with the classes",
@@ -29,8 +29,9 @@ def build_backbone(
     *,
     pretrained: bool,
 ) -> VisionTransformer:
-    """A plain ViT without classifier; its last norm acts on every token. `pretrained` fetches
-    timm's weights.
+    """A plain ViT without classifier; its last norm acts on every token.
+
+    `pretrained` downloads timm's weights.
     """
     check_name(name)
     check_family(name)
@@ -38,9 +39,7 @@ def build_backbone(
     vit = _create(name, image_size, patch_size, options, pretrained=pretrained)
     check_plain(name, vit)
     check_divisible(vit)
-    if isinstance(
-        vit.norm, nn.Identity
-    ):  # averaging ViTs keep their last norm behind the pooling, which is not done here
+    if isinstance(vit.norm, nn.Identity):  # averaging ViTs have their last norm after the pooling
         vit.norm, vit.fc_norm = vit.fc_norm, nn.Identity()
     vit.attn_pool = None
     return vit
@@ -72,6 +71,7 @@ def _create(
 
 
 def check_name(name: str) -> None:
+    """Raise a ValueError that suggests similar names if timm has no such model."""
     if timm.is_model(name) and _has_tag(name):
         return
     near = difflib.get_close_matches(
@@ -91,6 +91,7 @@ def _has_tag(name: str) -> bool:
 
 
 def check_family(name: str) -> None:
+    """Raise a ValueError unless the model is a plain VisionTransformer."""
     if not is_model_in_modules(name, PLAIN_MODULES):
         raise ValueError(
             f"Backbone {name!r} is not one of timm's plain VisionTransformers, such as "
@@ -99,13 +100,16 @@ def check_family(name: str) -> None:
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Every key must be an argument of timm's `VisionTransformer` that is not set otherwise."""
+    """Raise a ValueError unless every key is an argument of timm's VisionTransformer."""
     known = sorted(
-        set(inspect.signature(VisionTransformer.__init__).parameters) - {"self", *OWN_ARGUMENTS}
+        set(inspect.signature(VisionTransformer.__init__).parameters)
+        - {"self", *RESERVED_ARGUMENTS}
     )
     for key in options:
-        if key in OWN_ARGUMENTS:
-            raise ValueError(f"backbone_options: {key!r} is not an option: {OWN_ARGUMENTS[key]}.")
+        if key in RESERVED_ARGUMENTS:
+            raise ValueError(
+                f"backbone_options: {key!r} is not an option: {RESERVED_ARGUMENTS[key]}."
+            )
         if key not in known:
             near = difflib.get_close_matches(key, known, n=3)
             hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
@@ -113,6 +117,7 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 def check_plain(name: str, vit: VisionTransformer) -> None:
+    """Raise a ValueError unless the model consists of timm's plain blocks and keeps all patches."""
     other = next((type(block).__name__ for block in vit.blocks if type(block) is not Block), None)
     if other is not None:
         raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")
@@ -123,7 +128,7 @@ def check_plain(name: str, vit: VisionTransformer) -> None:
 
 
 def check_divisible(vit: VisionTransformer) -> None:
-    """timm accepts an image that its patches do not cover, and drops the rest."""
+    """Raise if patches do not cover the image; timm would accept it and drop the rest."""
     for size, patch in zip(
         vit.patch_embed.img_size or (), vit.patch_embed.patch_size, strict=False
     ):

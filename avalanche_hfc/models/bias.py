@@ -14,12 +14,23 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 
 class BiasLayer(DynamicModule):
-    """ẑ_k = α z_k + β for the classes of the newest step, ẑ_k = z_k for the others. (b, C) -> (b,
-    C).
+    """BiC's bias correction: α z_k + β for the classes of the newest step, z_k for the others.
 
-    α = 1 and β = 0 until fitted. Both start frozen: no phase but the one that fits them may move
-    them; that phase calls `requires_grad_()`. In training mode another step's classes start a new
-    pair, in the same parameters.
+    α = 1 and β = 0 until they are fitted. Both parameters start frozen; the phase that fits them
+    calls ``requires_grad_()``. In training mode the classes of another step start a new pair, in
+    the same parameters.
+
+    Shape:
+        Logits ``(b, C)`` in, ``(b, C)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import BiasLayer
+        >>> layer = BiasLayer()
+        >>> layer.start([2])
+        >>> _ = layer.alpha.fill_(0.5)
+        >>> layer(torch.tensor([[1.0, 2.0, 4.0]]))
+        tensor([[1., 2., 2.]])
     """
 
     class_ids: Tensor
@@ -32,8 +43,10 @@ class BiasLayer(DynamicModule):
         self._held: list[int] = []  # the same, without asking the device
 
     def adaptation(self, experience: Any) -> None:
-        """Training mode: `start` with the experience's classes, unless the pair is theirs already.
-        Eval mode: nothing.
+        """In training mode, start a new pair for the classes of the experience unless it is theirs.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
         """
         if self.training:
             class_ids = _sorted(experience.classes_in_this_experience)
@@ -42,7 +55,11 @@ class BiasLayer(DynamicModule):
 
     @torch.no_grad()
     def start(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """A fresh pair for these columns; no longer trained until asked for."""
+        """Reset α to 1 and β to 0 for these classes, and freeze both.
+
+        Args:
+            class_ids: Class ids of the newest step.
+        """
         self._held = _sorted(class_ids)
         self.class_ids = self.class_ids.new_tensor(self._held)
         self.alpha.fill_(1.0)
@@ -54,7 +71,7 @@ class BiasLayer(DynamicModule):
         return logits.index_copy(1, self.class_ids, newest.to(logits.dtype))
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Take as many class ids as come in."""
+        """Accept any number of class ids."""
         incoming = state_dict.get(prefix + "class_ids")
         if incoming is not None and incoming.ndim == 1:
             self.class_ids = self.class_ids.new_zeros(len(incoming))
@@ -63,8 +80,23 @@ class BiasLayer(DynamicModule):
 
 
 class CorrectedHead(DynamicModule):
-    """A head and its BiasLayer: uncorrected in training, corrected in evaluation. So a frozen
-    teacher is corrected, a student is not.
+    """A linear head whose logits are corrected by a `BiasLayer` in evaluation only.
+
+    A frozen teacher in eval mode is therefore corrected, a student in training is not.
+
+    Args:
+        linear: The head.
+
+    Shape:
+        Embeddings ``(b, D)`` in, logits ``(b, C)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import CorrectedHead, GrowingLinear
+        >>> head = CorrectedHead(GrowingLinear(4))
+        >>> head.linear.grow([0, 1, 2])
+        >>> head(torch.zeros(1, 4)).shape
+        torch.Size([1, 3])
     """
 
     def __init__(self, linear: GrowingLinear):

@@ -1,5 +1,4 @@
-"""FOSTER's heads: one on the new extractor alone, one on the old and the new extractor side by
-side.
+"""FOSTER's heads: one on the new extractor alone, one on the old and the new extractor together.
 
 `b` samples, `D` features of one extractor, `C` columns; a column is a class id.
 """
@@ -13,10 +12,24 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 
 class BoostedHead(DynamicModule):
-    """`single`: D -> C, the head of the compressed network and, while boosting, the auxiliary head.
-    `boosted`: 2D -> C, [φ°; φ] -> z.
+    """FOSTER's two heads: `single` for one extractor, `boosted` for the old and the new one.
 
-    A new row of either is drawn from U(±√(3/n)), n its inputs, with bias 0.
+    `single` (D → C) is the head of the compressed network and, during boosting, the auxiliary head.
+    `boosted` (2D → C) reads [φ°; φ]. New rows are drawn from U(±√(3/n)) for n inputs, with bias 0.
+
+    Args:
+        in_features: Width D of an extractor's feature.
+
+    Shape:
+        Features ``(b, D)`` in, logits ``(b, C)`` of `single` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import BoostedHead
+        >>> head = BoostedHead(4)
+        >>> head.single.grow([0, 1]); head.boosted.grow([0, 1])
+        >>> head.boost(torch.zeros(1, 4), torch.zeros(1, 4))
+        tensor([[0., 0.]], grad_fn=<MaskedFillBackward0>)
     """
 
     def __init__(self, in_features: int):
@@ -29,13 +42,26 @@ class BoostedHead(DynamicModule):
         return self.single(embedding)
 
     def boost(self, old: Float[Tensor, "b D"], new: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        """z = W [φ°(x); φ(x)] + c."""
+        """Logits from the features of both extractors: W [φ°(x); φ(x)] + c.
+
+        Args:
+            old: Features of the old extractor, shape ``(b, D)``.
+            new: Features of the new extractor, shape ``(b, D)``.
+
+        Returns:
+            Logits of shape ``(b, C)``.
+        """
         return self.boosted(torch.cat([old, new], 1))
 
     @torch.no_grad()
     def begin_boosting(self, teacher: "BoostedHead") -> None:
-        """Both heads drawn afresh for all classes; then z starts as the teacher's logits of old
-        classes, plus what the fresh part adds.
+        """Initialise both heads again, `boosted` so that it starts with the teacher's logits.
+
+        For old classes the part that reads the old extractor is copied from the teacher's `single`;
+        the part that reads the new extractor is random.
+
+        Args:
+            teacher: The head of the previous step.
         """
         for head in (self.single, self.boosted):
             class_ids = head.seen.nonzero()[:, 0].tolist()

@@ -1,6 +1,4 @@
-"""What heads with one output per class id share: they grow in training, and give -1000 for a class
-never trained.
-"""
+"""Heads with one output per class id, which grow in training and give -1000 for other classes."""
 
 import operator
 from collections.abc import Iterable
@@ -12,18 +10,23 @@ from avalanche.models import DynamicModule
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-UNSEEN_LOGIT = -1000.0  # mask_value of Avalanche's IncrementalClassifier
+UNSEEN_LOGIT = -1000.0
+"""The logit of a class that has not been trained: `mask_value` of Avalanche's
+IncrementalClassifier.
+"""
 PHASES = ("train", "tune")
 
 
 def check_phase(owner: str, phase: str) -> None:
+    """Raise a ValueError unless the phase is "train" or "tune"."""
     if phase not in PHASES:
         raise ValueError(f"{owner}: phase must be one of {', '.join(PHASES)}, got {phase!r}.")
 
 
 class ClassColumns(DynamicModule):
-    """A head with a column per class id. It grows in training; in evaluation its outputs are padded
-    with -1000, nothing more.
+    """A head with a column per class id, which grows in training.
+
+    In evaluation its outputs are padded with -1000 and nothing else changes.
     """
 
     def __init__(self) -> None:
@@ -31,8 +34,15 @@ class ClassColumns(DynamicModule):
         self._padded_width = 0
 
     def adaptation(self, experience: object) -> None:
-        """Training mode: `grow` by the experience's classes. Eval mode: only remember how wide
-        outputs must be, until training goes on.
+        """In training mode, grow by the classes of the experience.
+
+        In eval mode only the width of later outputs is remembered, until training resumes.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
+
+        Raises:
+            ValueError: If the experience has no `classes_in_this_experience`.
         """
         class_ids = getattr(experience, "classes_in_this_experience", None)
         if class_ids is None:
@@ -49,7 +59,14 @@ class ClassColumns(DynamicModule):
             )
 
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Make room for the classes that arrive; what there is for classes seen keeps its bits."""
+        """Add columns for new classes; columns of classes seen before keep their values.
+
+        Args:
+            class_ids: Class ids, new or seen before.
+
+        Raises:
+            ValueError: If a class id is negative.
+        """
         raise NotImplementedError
 
     def _checked(self, class_ids: Iterable[SupportsIndex]) -> list[int]:
@@ -63,8 +80,13 @@ class ClassColumns(DynamicModule):
         return checked
 
     def train(self, mode: bool = True) -> "ClassColumns":
-        """Also forgets the width remembered by an evaluation, unless that evaluation is still going
-        on.
+        """Set the mode as in torch; forgets the width remembered by an evaluation that has ended.
+
+        Args:
+            mode: True for training, False for evaluation.
+
+        Returns:
+            The module itself.
         """
         if mode or self.training:
             self._padded_width = 0
@@ -72,14 +94,22 @@ class ClassColumns(DynamicModule):
         return self
 
     def padded(self, logits: Float[Tensor, "*b C"]) -> Float[Tensor, "*b padded"]:
-        """-1000 in the columns up to the largest class id met in this evaluation."""
+        """Pad logits with -1000 up to the largest class id of the current evaluation.
+
+        Args:
+            logits: Logits of shape ``(*b, C)``.
+
+        Returns:
+            Logits with at least as many columns; unchanged in training mode.
+        """
         missing = 0 if self.training else self._padded_width - logits.shape[-1]
         return F.pad(logits, (0, missing), value=UNSEEN_LOGIT) if missing > 0 else logits
 
 
 class GrowingColumns(ClassColumns):
-    """Spreads `K` outputs over the `C` columns of their class ids, C = largest trained class id +
-    1.
+    """A head whose `K` outputs are spread over the `C` columns of their class ids.
+
+    C is the largest trained class id + 1.
     """
 
     def __init__(self) -> None:
@@ -88,20 +118,29 @@ class GrowingColumns(ClassColumns):
         self._known: set[int] = set()  # the same as `class_ids`, without asking the device
 
     def class_ids(self) -> Int[Tensor, "K"]:
-        """The class id of each output, in the order of the outputs."""
+        """The class id of each output.
+
+        Returns:
+            Class ids of shape ``(K,)``, in the order of the outputs.
+        """
         raise NotImplementedError
 
     @property
     def seen(self) -> Bool[Tensor, "C"]:
-        """The columns whose classes were trained."""
+        """Which columns belong to trained classes, shape ``(C,)``."""
         class_ids = self.class_ids()
         return torch.zeros(self.out_features, dtype=torch.bool, device=class_ids.device).index_fill(
             0, class_ids, True
         )
 
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Add outputs for the classes that arrive; one step brings them all. Outputs of classes
-        seen keep their bits.
+        """Add outputs for new classes, all of one step; outputs of other classes keep their values.
+
+        Args:
+            class_ids: Class ids, new or seen before.
+
+        Raises:
+            ValueError: If a class id is negative.
         """
         arriving = [
             class_id for class_id in self._checked(class_ids) if class_id not in self._known
@@ -114,12 +153,19 @@ class GrowingColumns(ClassColumns):
         raise NotImplementedError
 
     def _know(self, class_ids: list[int]) -> None:
-        """These, and only these, have outputs."""
+        """Record that these classes, and only these, have outputs."""
         self._known = set(class_ids)
         self.out_features = max(class_ids, default=-1) + 1
 
     def spread(self, outputs: Float[Tensor, "b K"]) -> Float[Tensor, "b C"]:
-        """Each output in the column of its class, exactly -1000 in the others, without gradient."""
+        """Put each output in the column of its class, and -1000 without gradient in the others.
+
+        Args:
+            outputs: One output per trained class, shape ``(b, K)``.
+
+        Returns:
+            Logits of shape ``(b, C)``.
+        """
         return self.padded(
             outputs.new_full((len(outputs), self.out_features), UNSEEN_LOGIT).index_copy(
                 1, self.class_ids(), outputs

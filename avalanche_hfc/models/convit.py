@@ -1,5 +1,4 @@
-"""DyTox's encoder: patches with learned positions, then blocks of gated positional self-attention
-(GPSA, timm's).
+"""DyTox's encoder: patches with learned positions and timm's gated positional self-attention.
 
 `b` images, `D` = embed_dim, `N` patches of an n × n grid.
 """
@@ -16,12 +15,33 @@ from avalanche_hfc.models.features import stage_ends, token_map
 
 
 class ConViTEncoder(nn.Module):
-    """DyTox's encoder at its published size: 32 px, patch 4, D = 384, 5 blocks, 12 heads (8.9 M).
-    No class token, no last norm.
+    """DyTox's encoder: blocks of gated positional self-attention on patches.
 
-    `drop_path` is what the block after the encoder, a TAB, gets; the encoder's blocks go up to it
-    in equal steps from 0. The maps are the patches after blocks round(k · num_blocks / 4), k = 1…4:
-    a TAB reads those of the last as well.
+    The defaults are the published size for CIFAR-100, 8.9 M parameters. There is no class token and
+    no last norm.
+
+    Args:
+        image_size: Height and width of the images.
+        patch_size: Height and width of a patch.
+        embed_dim: Width D of a token.
+        num_blocks: Number of blocks.
+        num_heads: Number of attention heads.
+        drop_path: Drop-path rate of the block after the encoder; the rates of the encoder's blocks
+            rise from 0 towards it in equal steps.
+        in_channels: Number of channels of the images.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, tokens ``(b, N, D)`` out.
+
+    Raises:
+        ValueError: If sizes are not multiples of each other or a value is not allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ConViTEncoder
+        >>> encoder = ConViTEncoder(image_size=8, embed_dim=8, num_heads=2, num_blocks=1)
+        >>> encoder(torch.zeros(1, 3, 8, 8)).shape
+        torch.Size([1, 4, 8])
     """
 
     shares_prefix = False
@@ -66,15 +86,35 @@ class ConViTEncoder(nn.Module):
             block.attn.local_init()  # type: ignore[union-attr, operator]
 
     def set_trainable(self, trainable: bool) -> None:
+        """Train or freeze all parameters.
+
+        Args:
+            trainable: Whether parameters get gradients.
+        """
         self.requires_grad_(trainable)
 
     def prefix(self, x: Float[Tensor, "b c height width"]) -> None:
-        """Nothing is frozen for good, so nothing can be shared with a teacher."""
+        """Return None: no block is frozen permanently, so nothing can be shared with a teacher.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+        """
 
     def tokens(
         self, x: Float[Tensor, "b c height width"], prefix: Tensor | None = None
     ) -> Float[Tensor, "b N D"]:
-        """The patches after the last block. A prefix is refused: there is none."""
+        """The tokens of all patches after the last block.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+            prefix: Must be None; this encoder has no frozen blocks.
+
+        Returns:
+            Tokens of shape ``(b, N, D)``.
+
+        Raises:
+            ValueError: If a prefix is given.
+        """
         if prefix is not None:
             raise ValueError(
                 "ConViTEncoder: a prefix was given, but this encoder has no frozen blocks to "
@@ -85,8 +125,16 @@ class ConViTEncoder(nn.Module):
     def tokens_and_stages(
         self, x: Float[Tensor, "b c height width"]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Tokens (b, N, D) and the four maps (b, D, n, n), as `token_map` gives them, of one
-        forward.
+        """The tokens and four feature maps of one forward pass.
+
+        The maps are taken after blocks round(k · num_blocks / 4) for k = 1…4.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            The tokens, shape ``(b, N, D)``, and a list of four maps, each of shape ``(b, D, n,
+            n)``.
         """
         outputs = self._outputs(x)
         grid: Any = self.patch_embed.grid_size

@@ -17,15 +17,35 @@ from avalanche_hfc.models.columns import GrowingColumns, check_phase
 
 
 class CosineHead(GrowingColumns):
-    """u_c = η Σ_p a_cp s_cp, a_cp = softmax_p(s_cp), s_cp = sharpness · (2 cos(f, θ_cp) - 2); η =
-    `scale`, learned, first 1.
+    """Cosine classifier of PODNet and AFC with several proxies per class.
 
-    The proxies of the newest step are a parameter of their own, `new_proxies`; those of all steps
-    before are `old_proxies`. So the old ones can rest while the new ones train: a frozen parameter
-    gets no weight decay either. Growth joins both, makes new proxies (Kaiming normal; `imprint`
-    overwrites them) and starts the phase "train": old proxies rest. In the phase "tune" all proxies
-    train, η rests. Growth makes new parameters under the old names: an optimizer must be told.
-    `learn_scale=False` (η = 1) with sharpness 9 is PODNet's setting for nearest means.
+    u_c = η Σ_p a_cp s_cp with s_cp = sharpness · (2 cos(f, θ_cp) - 2) and a_cp = softmax_p(s_cp). η
+    is the parameter `scale`, 1 at first.
+
+    `new_proxies` holds the proxies of the newest step, `old_proxies` those of all earlier steps, so
+    that old ones can be frozen, which also excludes them from weight decay. When classes arrive,
+    both are joined, new proxies are drawn (`imprint` overwrites them) and the phase is set to
+    ``"train"``. Growing creates new parameters under the same names; an optimizer must be updated.
+
+    Args:
+        in_features: Width D of the embedding.
+        num_proxies: Number of proxies of each class.
+        sharpness: Factor of the similarities.
+        learn_scale: Train η. PODNet uses False with ``sharpness=9`` for nearest class means.
+
+    Shape:
+        Embeddings ``(b, D)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If a number is not positive.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import CosineHead
+        >>> head = CosineHead(4, num_proxies=2)
+        >>> head.grow([0, 1, 2])
+        >>> head(torch.randn(5, 4)).shape
+        torch.Size([5, 3])
     """
 
     old_ids: Tensor
@@ -58,6 +78,11 @@ class CosineHead(GrowingColumns):
         self.register_buffer("new_ids", torch.empty(0, dtype=torch.long))
 
     def class_ids(self) -> Int[Tensor, "K"]:
+        """The class id of each output.
+
+        Returns:
+            Class ids of shape ``(K,)``, those of the newest step last.
+        """
         return torch.cat([self.old_ids, self.new_ids])
 
     @torch.no_grad()
@@ -73,7 +98,14 @@ class CosineHead(GrowingColumns):
         self.set_phase("train")
 
     def set_phase(self, phase: str) -> None:
-        """Which parameters train."""
+        """Choose which parameters train.
+
+        Args:
+            phase: ``"train"``: the new proxies and η. ``"tune"``: all proxies, not η.
+
+        Raises:
+            ValueError: If the phase is unknown.
+        """
         check_phase("CosineHead", phase)
         self.old_proxies.requires_grad_(phase == "tune")
         self.new_proxies.requires_grad_()
@@ -81,11 +113,16 @@ class CosineHead(GrowingColumns):
 
     @torch.no_grad()
     def imprint(self, centres: Mapping[int, Tensor]) -> None:
-        """Put centres (P, D) of unit features, `proxy_centres`, in the place of the newest proxies,
-        at the old proxies' mean norm.
+        """Replace the newest proxies by centres, scaled to the mean norm of the old proxies.
 
-        In the first step, where there is no old proxy, they are taken as they are. Each class of
-        the newest step must be given.
+        In the first step, where there are no old proxies, the centres are not scaled.
+
+        Args:
+            centres: For each class of the newest step its centres, shape ``(num_proxies, D)``; see
+                `proxy_centres`.
+
+        Raises:
+            ValueError: If classes or shapes do not match the newest step.
         """
         newest = self.new_ids.tolist()
         if set(centres) != set(newest):
@@ -104,7 +141,14 @@ class CosineHead(GrowingColumns):
             self.new_proxies[row] = centres[class_id].to(self.new_proxies) * norm
 
     def similarity(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b K"]:
-        """ŷ of each class in the order of `class_ids`, in [-4 · sharpness, 0]."""
+        """The similarity to each class before scaling with η.
+
+        Args:
+            embedding: Embeddings of shape ``(b, D)``.
+
+        Returns:
+            Values in [-4 · sharpness, 0], shape ``(b, K)``, in the order of `class_ids`.
+        """
         proxies = torch.cat([self.old_proxies, self.new_proxies])
         cosine = torch.einsum(
             "bD,KPD->bKP", F.normalize(embedding, dim=-1), F.normalize(proxies, dim=-1)
@@ -116,17 +160,17 @@ class CosineHead(GrowingColumns):
         return self.spread(self.scale * self.similarity(embedding))
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Take as many proxies as come in. The parameters are then new ones, as after growth."""
+        """Accept any number of proxies. The parameters are then new ones, as after growing."""
         for age in ("old", "new"):
-            own: Tensor = getattr(self, f"{age}_proxies")
+            current: Tensor = getattr(self, f"{age}_proxies")
             incoming = state_dict.get(f"{prefix}{age}_proxies")
             if (
                 incoming is not None
-                and incoming.shape[1:] == own.shape[1:]
-                and len(incoming) != len(own)
+                and incoming.shape[1:] == current.shape[1:]
+                and len(incoming) != len(current)
             ):
                 proxies = nn.Parameter(
-                    own.new_zeros(incoming.shape), requires_grad=own.requires_grad
+                    current.new_zeros(incoming.shape), requires_grad=current.requires_grad
                 )
                 setattr(self, f"{age}_proxies", proxies)
                 setattr(self, f"{age}_ids", self.old_ids.new_zeros(len(incoming)))

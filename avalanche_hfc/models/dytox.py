@@ -18,8 +18,21 @@ from avalanche_hfc.models.tsa import TSABlock
 
 
 class StepHead(nn.Module):
-    """Linear(LN(e)) for the classes of one step, drawn as nn.Linear is: U(±1/√D). `class_ids (K,)`
-    are their columns.
+    """DyTox's head for the classes of one step: a linear layer on a normalised embedding.
+
+    Args:
+        dim: Width D of the embedding.
+        class_ids: Class ids of the step, kept as the buffer `class_ids`.
+        num_outputs: Number of outputs. By default one per class.
+
+    Shape:
+        Embeddings ``(b, D)`` in, logits ``(b, num_outputs)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import StepHead
+        >>> StepHead(4, [5, 6, 7])(torch.zeros(2, 4)).shape
+        torch.Size([2, 3])
     """
 
     class_ids: Tensor
@@ -35,14 +48,28 @@ class StepHead(nn.Module):
 
 
 class TaskTokens(GrowingColumns):
-    """Embeddings e_s = TAB(θ_s, tokens) and logits Linear_s(LN_s(e_s)) of each step s, placed by
-    class ids.
+    """DyTox's decoder: one task token and one head per step behind a shared attention block (TAB).
 
-    A step that brings classes adds a token (trunc-normal 0.02) and a head under new names. From the
-    second step on `divergence` is a head for the newest step with K_t + 1 outputs: 0 is any old
-    class, 1… the new ones in ascending order; each step makes it anew under the old name. `phase`
-    "train" freezes the tokens and heads of earlier steps, "tune" only the divergence head; growth
-    starts with "train".
+    The embedding of step s is e_s = TAB(θ_s, tokens); its logits are placed in the columns of its
+    class ids. Each step that brings classes adds a token and a head. From the second step on,
+    `divergence` is a head for the newest step with K_t + 1 outputs: output 0 stands for any old
+    class, the others for the new classes in ascending order. Every step replaces it.
+
+    Args:
+        dim: Width D of a token.
+        num_heads: Number of attention heads.
+        drop_path: Drop-path rate of the TAB.
+
+    Shape:
+        Embeddings of all steps ``(b, t·D)`` in, logits ``(b, C)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import TaskTokens
+        >>> decoder = TaskTokens(8, num_heads=2)
+        >>> decoder.grow([0, 1]); decoder.grow([2])
+        >>> decoder(decoder.embeddings(torch.zeros(1, 5, 8))).shape
+        torch.Size([1, 3])
     """
 
     def __init__(self, dim: int, num_heads: int, *, drop_path: float | int = 0.0):
@@ -55,6 +82,11 @@ class TaskTokens(GrowingColumns):
         self.phase = "train"
 
     def class_ids(self) -> Int[Tensor, "K"]:
+        """The class id of each output.
+
+        Returns:
+            Class ids of shape ``(K,)``, step by step.
+        """
         empty = torch.empty(0, dtype=torch.long, device=self.block.project.weight.device)
         return torch.cat([empty, *(head.get_buffer("class_ids") for head in self.heads)])
 
@@ -67,7 +99,15 @@ class TaskTokens(GrowingColumns):
         self.set_phase("train")
 
     def set_phase(self, phase: str) -> None:
-        """Which parameters train. The TAB does in both phases."""
+        """Choose which parameters train. The TAB trains in both phases.
+
+        Args:
+            phase: ``"train"``: the token and head of the newest step and the divergence head.
+                ``"tune"``: all tokens and heads, not the divergence head.
+
+        Raises:
+            ValueError: If the phase is unknown.
+        """
         check_phase("TaskTokens", phase)
         self.phase = phase
         for step, (token, head) in enumerate(zip(self.tokens, self.heads, strict=True)):
@@ -78,7 +118,17 @@ class TaskTokens(GrowingColumns):
             self.divergence.requires_grad_(phase == "train")
 
     def embeddings(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b tD"]:
-        """e_1…e_t side by side. The keys and values LN(tokens) are formed once for all steps."""
+        """The embeddings e_1…e_t side by side.
+
+        Args:
+            tokens: Tokens of the encoder, shape ``(b, N, D)``.
+
+        Returns:
+            Embeddings of shape ``(b, t·D)``.
+
+        Raises:
+            ValueError: If no step has brought classes yet.
+        """
         if not self.heads:
             raise ValueError(
                 "TaskTokens: no step has brought classes yet; call grow, or train a first step."
@@ -100,21 +150,41 @@ class TaskTokens(GrowingColumns):
         )
 
     def forward(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b C"]:
-        own = embeddings.split(self.dim, dim=1)
+        per_step = embeddings.split(self.dim, dim=1)
         return self.spread(
             torch.cat(
-                [head(embedding) for head, embedding in zip(self.heads, own, strict=True)], dim=1
+                [head(embedding) for head, embedding in zip(self.heads, per_step, strict=True)],
+                dim=1,
             )
         )
 
     def divergence_logits(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b outputs"]:
+        """Logits of the divergence head.
+
+        Args:
+            embeddings: Embeddings of all steps, shape ``(b, t·D)``.
+
+        Returns:
+            Logits of shape ``(b, K_t + 1)``.
+
+        Raises:
+            ValueError: If called before the second step.
+        """
         if self.divergence is None:
             raise ValueError("TaskTokens: there is no divergence head before the second step.")
         return self.divergence(embeddings[:, -self.dim :])
 
     def divergence_targets(self, targets: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
-        """0 for a class of an earlier step, 1…K_t for those of the newest, in ascending order of
-        class ids.
+        """Labels of the divergence head.
+
+        Args:
+            targets: Class ids, shape ``(b,)``.
+
+        Returns:
+            0 for a class of an earlier step, 1…K_t for those of the newest step in ascending order.
+
+        Raises:
+            ValueError: If called before the second step.
         """
         if self.divergence is None:
             raise ValueError("TaskTokens: there is no divergence head before the second step.")
@@ -123,9 +193,7 @@ class TaskTokens(GrowingColumns):
         return (match * torch.arange(1, len(newest) + 1, device=newest.device)).sum(1)
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Take as many steps, and heads of such widths, as come in. The parameters are then new
-        ones, as after growth.
-        """
+        """Accept any number of steps and widths of heads. The parameters are then new ones."""
         like, incoming = self.block.project.weight, state_dict.get(prefix + "block.project.weight")
         if incoming is not None and incoming.shape == like.shape:
             widths = _widths(state_dict, prefix + "heads.")
@@ -161,13 +229,30 @@ def _widths(state_dict: State, prefix: str) -> list[int]:
 
 
 class DyToxModel(EmbeddingModel):
-    """An encoder and TaskTokens as `head`. The embedding is that of all steps side by side, (b,
-    t·D); `embed_dim` grows with the steps.
+    """DyTox: an encoder and `TaskTokens` as its head, which grow with the steps.
 
-    `encoder` is a ConViTEncoder (None: DyTox's own, 10.7 M with the TAB) or a ViTEncoder, all of
-    whose tokens, the class token among them, are keys; for ViT-Base the paper's geometry is
-    `ViTEncoder(msa_blocks=11)`: the TAB takes the place of the last block. `drop_path` acts in the
-    TAB; None: that of the ConViTEncoder, or 0.
+    The embedding holds those of all steps side by side, ``(b, t·D)``. With a ViT-Base encoder the
+    paper's geometry is ``ViTEncoder(msa_blocks=11)``: the TAB replaces the last block.
+
+    Args:
+        encoder: A `ConViTEncoder` or a `ViTEncoder`, all of whose tokens are keys. By default
+            DyTox's `ConViTEncoder`, 10.7 M parameters with the TAB.
+        drop_path: Drop-path rate of the TAB. By default that of the `ConViTEncoder`, or 0.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If `drop_path` is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ConViTEncoder, DyToxModel
+        >>> encoder = ConViTEncoder(image_size=8, embed_dim=8, num_heads=2, num_blocks=1)
+        >>> model = DyToxModel(encoder)
+        >>> model.head.grow([0, 1, 2])
+        >>> model(torch.zeros(1, 3, 8, 8)).shape
+        torch.Size([1, 3])
     """
 
     def __init__(
@@ -187,34 +272,79 @@ class DyToxModel(EmbeddingModel):
 
     @property
     def embed_dim(self) -> int:  # type: ignore[override]
-        """t · D, the width of the embedding now."""
+        """Current width of the embedding, t · D."""
         return len(self.head.heads) * self.encoder.embed_dim
 
     def adaptation(self, experience: object) -> None:
-        """Training mode: a step begins, in the phase "train". `head` grows by itself."""
+        """In training mode, begin a step in the phase "train". The head grows by itself.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
+        """
         if self.training:
             self.set_phase("train")
 
     def set_phase(self, phase: str) -> None:
-        """'train': all but the tokens and heads of earlier steps train. 'tune': all but the encoder
-        and the divergence head.
+        """Choose which parameters train.
+
+        Args:
+            phase: ``"train"``: all but the tokens and heads of earlier steps. ``"tune"``: all but
+                the encoder and the divergence head.
+
+        Raises:
+            ValueError: If the phase is unknown.
         """
         self.head.set_phase(phase)
         self.encoder.set_trainable(phase == "train")
 
     def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
+        """The encoder's tokens after its frozen blocks, to share with a teacher.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            Tokens of shape ``(b, T, D)``; None if the encoder has nothing to share.
+        """
         return self.encoder.prefix(x)
 
     def embed(
         self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None
     ) -> Float[Tensor, "b tD"]:
-        """e_1…e_t side by side. `prefix` as TSAViT's."""
+        """The embeddings of all steps side by side.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+            prefix: The result of `prefix` of this model or of a model with the same frozen blocks;
+                `x` is then not read.
+
+        Returns:
+            Embeddings of shape ``(b, t·D)``.
+        """
         return self.head.embeddings(self.encoder.tokens(x, prefix))
 
     def divergence(self, embedding: Float[Tensor, "b tD"]) -> Float[Tensor, "b outputs"]:
-        """Logits of the divergence head: `head.divergence_targets` are their labels."""
+        """Logits of the divergence head; `head.divergence_targets` gives their labels.
+
+        Args:
+            embedding: Embeddings of all steps, shape ``(b, t·D)``.
+
+        Returns:
+            Logits of shape ``(b, K_t + 1)``.
+
+        Raises:
+            ValueError: If called before the second step.
+        """
         return self.head.divergence_logits(embedding)
 
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
+        """Embedding, feature maps and tokens of one forward pass.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            The features that a method can distil.
+        """
         tokens, stages = self.encoder.tokens_and_stages(x)
         return Features(self.head.embeddings(tokens), stages, tokens)

@@ -1,8 +1,7 @@
-"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen prefix, adapters,
-weights, stages.
+"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen blocks and adapters.
 
-`b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), then the
-patches of an h × w grid.
+`b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), followed by
+the patches of an h × w grid.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from os import PathLike
 
 import torch
 from avalanche.models import DynamicModule
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
@@ -22,8 +21,9 @@ Weights = str | PathLike[str] | None
 
 
 class _BlocksOfViT(DynamicModule):
-    """`msa_blocks` blocks of a timm ViT and its last norm. What follows them is the subclass's,
-    which ends by `_take(weights)`.
+    """`msa_blocks` blocks of a timm ViT and its last norm.
+
+    A subclass adds what follows them and ends its constructor with `_take(weights)`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class _BlocksOfViT(DynamicModule):
         self._freeze()
 
     def _take(self, weights: Weights) -> None:
-        """Read a weights file, now that every part is there; set the modes."""
+        """Read a weights file, now that every module exists, and set the modes."""
         if weights not in (None, "timm"):
             self.load_report = load_weights(self, weights)
         self.train()
@@ -83,7 +83,7 @@ class _BlocksOfViT(DynamicModule):
         self, msa_blocks: int | None, depth: int, tsa_blocks: int, frozen_blocks: int
     ) -> int:
         """l_m, the number of backbone blocks in use."""
-        own = type(self).__name__
+        name = type(self).__name__
         kept = depth - tsa_blocks if msa_blocks is None else msa_blocks
         if not 1 <= kept <= depth:
             asked = (
@@ -92,12 +92,12 @@ class _BlocksOfViT(DynamicModule):
                 else f"tsa_blocks={tsa_blocks}, which leaves {kept}"
             )
             raise ValueError(
-                f"{own}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; "
+                f"{name}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; "
                 f"got {asked}."
             )
         if frozen_blocks > kept:
             raise ValueError(
-                f"{own}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}."
+                f"{name}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}."
             )
         return kept
 
@@ -107,12 +107,12 @@ class _BlocksOfViT(DynamicModule):
                 parameter.requires_grad_(False)
             for block in self.backbone.blocks[: self.frozen_blocks]:
                 block.requires_grad_(False)
-                for part in block.modules():
-                    if isinstance(part, Adapter):
-                        part.requires_grad_(True)
+                for module in block.modules():
+                    if isinstance(module, Adapter):
+                        module.requires_grad_(True)
 
     def _embedding_parameters(self) -> list[nn.Parameter]:
-        """Everything in front of the first block."""
+        """All parameters in front of the first block."""
         behind = ("blocks.", "norm.")
         return [
             parameter
@@ -121,7 +121,16 @@ class _BlocksOfViT(DynamicModule):
         ]
 
     def train(self, mode: bool = True) -> "_BlocksOfViT":
-        """A frozen prefix without adapters stays in eval mode: it is one function, whoever asks."""
+        """Set the mode as in torch; a frozen prefix without adapters stays in eval mode.
+
+        The prefix is therefore the same function for student and teacher.
+
+        Args:
+            mode: True for training, False for evaluation.
+
+        Returns:
+            The module itself.
+        """
         super().train(mode)
         if self.shares_prefix:
             vit = self.backbone
@@ -135,35 +144,55 @@ class _BlocksOfViT(DynamicModule):
         return self
 
     def prefix(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b T D"] | None:
-        """Tokens after the frozen blocks, without gradient; a teacher of the same origin may share
-        them. None where nothing can be shared.
+        """Tokens after the frozen blocks, without gradient, to share with a teacher.
 
-        That is so without frozen blocks, and with adapters, which train inside them. `embed` takes
-        either.
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            Tokens of shape ``(b, T, D)``; None without frozen blocks or with adapters, which train
+            inside them. `embed` accepts both.
         """
         return self._prefix(x, {}) if self.shares_prefix else None
 
     def tokens(
         self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None
     ) -> Float[Tensor, "b T D"]:
-        """Z of the last MSA block, normalised. `prefix` is what `prefix(x)` gave; x is then
-        unread.
+        """The normalised tokens after the last block.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+            prefix: The result of `prefix` of this model or of a model with the same frozen blocks;
+                `x` is then not read.
+
+        Returns:
+            Tokens of shape ``(b, T, D)``.
+
+        Raises:
+            ValueError: If the images have the wrong size, or a prefix is given to a model without
+                one.
         """
         return self._tokens(x, prefix, {})
 
     def tokens_and_stages(
         self, x: Float[Tensor, "b c height width"]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Z (b, T, D) and the four maps (b, D, h, w), as `token_map` gives them, of one forward."""
+        """The normalised tokens and four feature maps of one forward pass.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            The tokens, shape ``(b, T, D)``, and a list of four maps, each of shape ``(b, D, h,
+            w)``.
+        """
         tokens, ends = self._tokens_and_ends(x)
         return tokens, [
             token_map(end, self.backbone.num_prefix_tokens, self._grid(x)) for end in ends
         ]
 
     def _num_read(self) -> int:
-        """The blocks, from the first on, whose patch tokens something reads later: maps are taken
-        after these.
-        """
+        """Number of blocks whose patch tokens are read later; maps are taken after these."""
         return self.msa_blocks
 
     def _tokens_and_ends(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -179,8 +208,10 @@ class _BlocksOfViT(DynamicModule):
     def _tokens(
         self, x: Tensor, prefix: Tensor | None, kept: dict[int, Tensor | None]
     ) -> Float[Tensor, "b T D"]:
-        """`kept` names the blocks, counted from 1, whose outputs it is to be filled with; 0 is what
-        enters the first.
+        """The normalised tokens after the last block.
+
+        `kept` has the numbers of the blocks, counted from 1, whose outputs it will hold; 0 is the
+        input of the first block.
         """
         if prefix is not None and not self.shares_prefix:
             raise ValueError(
@@ -228,8 +259,32 @@ class _BlocksOfViT(DynamicModule):
 
 
 class ViTEncoder(_BlocksOfViT):
-    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm, for a DyToxModel.
-    Arguments and maps as TSAViT's.
+    """The first blocks of a timm ViT and its last norm, as the encoder of a `DyToxModel`.
+
+    Args:
+        backbone: Name of a plain timm VisionTransformer.
+        image_size: Height and width of the images, as one number or a pair. By default the
+            backbone's.
+        patch_size: Height and width of a patch. By default the backbone's.
+        msa_blocks: Number of blocks. By default all of the backbone.
+        adapter_dim: Width of an adapter beside the MLP of each block; 0 for none.
+        frozen_blocks: Number of blocks, from the first on, that are frozen together with the
+            embeddings. Their adapters still train.
+        weights: None for random weights, ``"timm"`` to download those of the backbone, or the path
+            of a file; see `load_weights`. The report is kept as `load_report`.
+        backbone_options: Further arguments of timm's VisionTransformer.
+
+    Raises:
+        ValueError: If the backbone is unknown or not a plain VisionTransformer, or a value is not
+            allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ViTEncoder
+        >>> options = dict(embed_dim=16, depth=2, num_heads=2)
+        >>> encoder = ViTEncoder(image_size=32, patch_size=8, backbone_options=options)
+        >>> encoder.tokens(torch.zeros(1, 3, 32, 32)).shape
+        torch.Size([1, 17, 16])
     """
 
     def __init__(
@@ -257,8 +312,28 @@ class ViTEncoder(_BlocksOfViT):
         )
         self._take(weights)
 
+    def visible_tokens(
+        self, x: Float[Tensor, "b c height width"], patches: Int[Tensor, "b k"]
+    ) -> Float[Tensor, "b T D"]:
+        """Z as if the images had these patches only: prefix tokens, then the patches in the order
+        given.
+
+        Args:
+            x: Images.
+            patches: Numbers of the patches that the blocks see, row by row from the top left.
+        """
+        tokens = self._patches(x)
+        num_prefix = self.backbone.num_prefix_tokens
+        index = (patches + num_prefix).unsqueeze(-1).expand(-1, -1, self.embed_dim)
+        seen = torch.cat([tokens[:, :num_prefix], tokens.gather(1, index)], 1)
+        return self.backbone.norm(self._through(seen, 0, self.msa_blocks, {}))
+
     def set_trainable(self, trainable: bool) -> None:
-        """False: nothing trains. True: everything but the frozen blocks."""
+        """Train or freeze the encoder; frozen blocks stay frozen.
+
+        Args:
+            trainable: False freezes everything, True trains everything but the frozen blocks.
+        """
         self.requires_grad_(trainable)
         if trainable:
             self._freeze()

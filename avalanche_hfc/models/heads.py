@@ -22,17 +22,34 @@ STARTS = {
 
 
 class GrowingLinear(ClassColumns):
-    """D -> C with bias, C = largest trained class id + 1; starts with no row.
+    """A linear head that grows with the classes: D → C, one row per class id.
 
-    `seen (C,)` marks the classes trained. The columns of the others are exactly -1000 and give no
-    gradient. Their rows are zero until the class arrives and the row is drawn, so that weight decay
-    cannot shrink it before. Growth makes new parameters under the old names (`weight`, `bias`): an
-    optimizer must be told. Avalanche's strategies do so.
+    C is the largest trained class id + 1; at first there is no row. Columns of classes that were
+    never trained are exactly -1000 and give no gradient. Their rows stay zero until the class
+    arrives, so that weight decay cannot shrink them before. Growing creates new parameters under
+    the same names (`weight`, `bias`); an optimizer must be updated, which Avalanche's strategies
+    do. `seen` marks the trained classes, shape ``(C,)``.
 
-    `start` is what a new row is drawn from. "hfc", HFC's released code: U(±1/√D), weights and bias,
-    as nn.Linear does, while no class was seen; later weights N(0, 1/D), bias U(±1/√D). "linear": as
-    nn.Linear in every step (SS-IL). "normal": N(0, 1/D), bias 0 (iCaRL). "uniform": U(±√(3/D)),
-    bias 0 (FOSTER). A strategy sets that of its method.
+    Args:
+        in_features: Width D of the embedding.
+        start: How a new row is initialised. ``"hfc"``: as `nn.Linear` in the first step, then
+            weights N(0, 1/D) and bias U(±1/√D), as in HFC's released code. ``"linear"``: as
+            `nn.Linear` (SS-IL). ``"normal"``: weights N(0, 1/D), bias 0 (iCaRL). ``"uniform"``:
+            weights U(±√(3/D)), bias 0 (FOSTER).
+
+    Shape:
+        Embeddings ``(*b, D)`` in, logits ``(*b, C)`` out.
+
+    Raises:
+        ValueError: If `in_features` is below 1 or `start` is unknown.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import GrowingLinear
+        >>> head = GrowingLinear(4)
+        >>> head.grow([0, 2])
+        >>> head(torch.zeros(1, 4))[0, 1].item()
+        -1000.0
     """
 
     seen: Tensor
@@ -50,13 +67,18 @@ class GrowingLinear(ClassColumns):
 
     @property
     def out_features(self) -> int:
-        """C, the number of rows."""
+        """Number of columns C."""
         return self.weight.shape[0]
 
     @torch.no_grad()
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Draw a row for each class that arrives, by the rule of `start`. Rows of classes seen keep
-        their bits.
+        """Initialise a row for each new class; rows of classes seen before keep their values.
+
+        Args:
+            class_ids: Class ids, new or seen before.
+
+        Raises:
+            ValueError: If a class id is negative.
         """
         arriving = self._checked(class_ids)
         if not arriving:
@@ -70,7 +92,7 @@ class GrowingLinear(ClassColumns):
                 self.seen[class_id] = True
 
     def _draw(self, weight: Float[Tensor, "D"], bias: Float[Tensor, ""], first: bool) -> None:
-        """One row in place; `first`: no class was seen before these."""
+        """Initialise one row in place; `first`: no class was seen before this step."""
         bound = 1 / math.sqrt(self.in_features)
         if self.start == "normal" or (self.start == "hfc" and not first):
             weight.normal_(0, bound)
@@ -83,9 +105,7 @@ class GrowingLinear(ClassColumns):
             bias.zero_()
 
     def _widen(self, rows: int) -> None:
-        """New parameters of `rows` rows, zero where there was none; the old ones stay when the
-        number is the same.
-        """
+        """Replace the parameters by wider ones, zero in the added rows."""
         missing = rows - self.out_features
         if missing == 0:
             return
@@ -101,11 +121,10 @@ class GrowingLinear(ClassColumns):
         )
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Take as many rows as come in. The parameters are then new ones, as after growth."""
+        """Accept any number of rows. The parameters are then new ones, as after growing."""
         incoming = state_dict.get(prefix + "weight")
-        if (
-            incoming is not None and prefix + "seen" not in state_dict
-        ):  # a plain linear layer: all its rows are in use
+        # a plain linear layer: all its rows are in use
+        if incoming is not None and prefix + "seen" not in state_dict:
             state_dict[prefix + "seen"] = torch.ones(len(incoming), dtype=torch.bool)
         if (
             incoming is not None

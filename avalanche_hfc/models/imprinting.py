@@ -1,6 +1,6 @@
 """First proxies of a class: k-means centres of its unit features (PODNet).
 
-`n` features of `D` numbers, `k` centres, `R` starts of k-means side by side.
+`n` features of `D` numbers, `k` centres, `R` runs of k-means side by side.
 """
 
 import torch
@@ -18,12 +18,30 @@ def proxy_centres(
     num_proxies: int = 10,
     generator: torch.Generator,
 ) -> dict[int, Tensor]:
-    """Class id -> (num_proxies, D): k-means centres of the class's unit features, in ascending
-    order of class ids.
+    """Cluster centres of the features of each class, as first proxies of a `CosineHead`.
 
-    A class with no more distinct features than proxies gives these features, repeated in turn. The
-    generator is a CPU one; the work is done on the CPU in float64, so that the centres depend on
-    the features and the generator only.
+    K-means on features scaled to unit length, on the CPU in float64. A class with at most
+    `num_proxies` distinct features gives these features, repeated in turn.
+
+    Args:
+        features: Features of shape ``(n, D)``.
+        labels: Class ids of shape ``(n,)``.
+        num_proxies: Number of centres of each class.
+        generator: Random generator on the CPU.
+
+    Returns:
+        For each class id, in ascending order, its centres of shape ``(num_proxies, D)``.
+
+    Raises:
+        ValueError: If `num_proxies` is below 1.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import proxy_centres
+        >>> features, labels = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([7, 7])
+        >>> proxy_centres(features, labels, num_proxies=2, generator=torch.Generator())
+        {7: tensor([[0., 1.],
+                [1., 0.]])}
     """
     if num_proxies < 1:
         raise ValueError(f"proxy_centres: num_proxies must be at least 1, got {num_proxies}.")
@@ -31,32 +49,31 @@ def proxy_centres(
     labels = labels.cpu()
     centres = {}
     for class_id in labels.unique().tolist():
-        own = units[labels == class_id]
-        distinct = own.unique(dim=0)
+        points = units[labels == class_id]
+        distinct = points.unique(dim=0)
         if len(distinct) <= num_proxies:
-            found = distinct[torch.arange(num_proxies) % len(distinct)]
+            proxies = distinct[torch.arange(num_proxies) % len(distinct)]
         else:
-            found = k_means(own, num_proxies, generator=generator)
-        centres[class_id] = found.to(features)
+            proxies = k_means(points, num_proxies, generator=generator)
+        centres[class_id] = proxies.to(features)
     return centres
 
 
 def k_means(
     points: Float[Tensor, "n D"], k: int, *, generator: torch.Generator, num_starts: int = 10
 ) -> Float[Tensor, "k D"]:
-    """Lloyd's rounds from `num_starts` k-means++ starts; the centres with the least sum of squared
-    distances. Needs k distinct points.
+    """The best result of Lloyd's algorithm from `num_starts` k-means++ starts.
+
+    Needs k distinct points.
     """
-    centres = torch.stack(
-        [_spread_start(points, k, generator) for _ in range(num_starts)]
-    )  # (R, k, D)
+    # (R, k, D)
+    centres = torch.stack([_spread_start(points, k, generator) for _ in range(num_starts)])
     nearest = _squares(points, centres).argmin(-1)  # (R, n)
     for _ in range(MOST_ROUNDS):
         member = F.one_hot(nearest, k).to(points)  # (R, n, k)
         count = member.sum(1)[..., None]  # (R, k, 1)
-        centres = torch.where(
-            count > 0, member.transpose(1, 2) @ points / count.clamp(min=1), centres
-        )  # an empty one stays
+        means = member.transpose(1, 2) @ points / count.clamp(min=1)
+        centres = torch.where(count > 0, means, centres)  # the centre of an empty cluster stays
         before, nearest = nearest, _squares(points, centres).argmin(-1)
         if torch.equal(before, nearest):
             break
@@ -65,11 +82,11 @@ def k_means(
 
 def _spread_start(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """k points, each drawn in proportion to its squared distance from those drawn before."""
-    chosen = [int(torch.randint(len(points), (1,), generator=generator))]
+    drawn = [int(torch.randint(len(points), (1,), generator=generator))]
     for _ in range(k - 1):
-        distance = _squares(points, points[chosen][None])[0].amin(-1)
-        chosen.append(int(torch.multinomial(distance, 1, generator=generator)))
-    return points[chosen]
+        distance = _squares(points, points[drawn][None])[0].amin(-1)
+        drawn.append(int(torch.multinomial(distance, 1, generator=generator)))
+    return points[drawn]
 
 
 def _squares(

@@ -1,4 +1,4 @@
-"""Borrowing a model for evaluation without leaving a trace."""
+"""Eval mode for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards every module is in the mode it was in, also after an
-    exception.
-    """
+    """Eval mode inside; afterwards, or after an exception, every module has its earlier mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

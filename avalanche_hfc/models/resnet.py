@@ -1,5 +1,4 @@
-"""ResNet-32 for CIFAR and ResNet-18, made of timm's BasicBlock, with the ReLUs after residual sums
-as options.
+"""ResNet-32 for CIFAR and ResNet-18, made of timm's BasicBlock, with optional ReLUs after the sums.
 
 `b` images, `D` = embed_dim. A stage is a residual sum before its ReLU, whatever the options: the
 map that PODNet and AFC distil.
@@ -24,11 +23,7 @@ BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the clas
 
 
 class _ResNet(EmbeddingModel):
-    """Stem, residual blocks, mean over the map, `head`.
-
-    Which residual sums have a ReLU: `block_relu` those inside a stage, `stage_relu` those that end
-    a stage, its maps (None: as `block_relu`), `last_relu` the last one, in front of the pooling.
-    """
+    """Stem, residual blocks, mean over the map, and a growing head."""
 
     def __init__(
         self, embed_dim: int, *, last_relu: bool, stage_relu: bool | None, block_relu: bool
@@ -59,14 +54,21 @@ class _ResNet(EmbeddingModel):
         return sums[1:]
 
     def _has_relu(self, number: int) -> bool:
-        """Of the sum of block `number`, counted from 1, that is not the last."""
+        """Whether the sum of block `number`, counted from 1 and not the last, has a ReLU."""
         return self.stage_relu if number in self._stage_ends() else self.block_relu
 
     def _pool(self, last: Float[Tensor, "b D h w"]) -> Float[Tensor, "b D"]:
         return (F.relu(last) if self.last_relu else last).mean((2, 3))
 
     def embed(self, x: Float[Tensor, "b c height width"]) -> Float[Tensor, "b D"]:
-        """The mean of the last map, the input of the head."""
+        """The mean of the last map, the input of the head.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            Embeddings of shape ``(b, D)``.
+        """
         return self._pool(self._sums(x)[-1])
 
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
@@ -83,14 +85,31 @@ class _ResNet(EmbeddingModel):
 
 
 class ResNet32(_ResNet):
-    """The CIFAR ResNet of 32 layers, D = 64, 0.46 M parameters.
+    """The CIFAR ResNet with 32 layers, D = 64, 0.46 M parameters, and a growing head.
 
-    iCaRL: `last_relu=False`. PODNet, AFC: `last_relu=False, block_relu=False,
-        zero_residual=True`: no sum has a ReLU.
-    Stages: the ends of the first two widths, the last but one block, and the last: 16×32²,
-        32×16², 64×8², 64×8² at 32 px. Where the width doubles, the shortcut takes every second
-        pixel and fills up with zero channels. `zero_residual` starts the last norm of each block at
-        0, so that the block is first its shortcut (PODNet).
+    iCaRL uses ``last_relu=False``; PODNet and AFC use ``last_relu=False, block_relu=False,
+    zero_residual=True``, so that no sum has a ReLU. The stages are the ends of the first two
+    widths, the last block but one, and the last: 16×32², 32×16², 64×8² and 64×8² at 32 pixels.
+    Where the width doubles, the shortcut takes every second pixel and adds zero channels.
+
+    Args:
+        last_relu: Apply a ReLU to the last residual sum, before pooling.
+        stage_relu: Apply a ReLU to the residual sums that end a stage. By default as `block_relu`.
+        block_relu: Apply a ReLU to the residual sums inside a stage.
+        zero_residual: Initialise the last norm of each block with 0, so that the block is its
+            shortcut at first.
+        in_channels: Number of channels of the images.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ResNet32
+        >>> model = ResNet32()
+        >>> model.head.grow(range(10))
+        >>> model(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(
@@ -149,13 +168,37 @@ class _HalfSize(nn.Module):
 
 
 class ResNet18(_ResNet):
-    """timm's resnet18, D = 512, 11.2 M parameters; the stages are its four layers.
+    """timm's resnet18 with a growing head, D = 512, 11.2 M parameters.
 
-    `stem` is "7x7" with stride 2 (ImageNet) or "3x3" with stride 1. `max_pool` behind it halves the
-    map once more; None: with 7x7 only. PODNet, AFC on ImageNet: `stem="3x3", max_pool=True,
-    last_relu=False, stage_relu=False, zero_residual=True`: the first block of each layer keeps the
-    ReLU after its sum, the second has none. `weights` is None (random), "timm" (fetch; 7x7 only) or
-    a path (`load_weights`; the report is kept as `load_report`).
+    PODNet and AFC on ImageNet use ``stem="3x3", max_pool=True, last_relu=False, stage_relu=False,
+    zero_residual=True``: the first block of each layer keeps the ReLU after its sum, the second has
+    none. The stages are the four layers.
+
+    Args:
+        stem: First convolution: ``"7x7"`` with stride 2 (ImageNet) or ``"3x3"`` with stride 1.
+        max_pool: Halve the map once more after the stem. By default only with ``"7x7"``.
+        last_relu: Apply a ReLU to the last residual sum, before pooling.
+        stage_relu: Apply a ReLU to the residual sums that end a stage. By default as `block_relu`.
+        block_relu: Apply a ReLU to the residual sums inside a stage.
+        zero_residual: Initialise the last norm of each block with 0, so that the block is its
+            shortcut at first.
+        in_channels: Number of channels of the images.
+        weights: None for random weights, ``"timm"`` to download timm's (``"7x7"`` only), or the
+            path of a file; see `load_weights`. The report is kept as `load_report`.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If the stem is unknown, or timm's weights are requested with another stem.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ResNet18
+        >>> model = ResNet18(stem="3x3")
+        >>> model.head.grow(range(10))
+        >>> model(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Task-shared attention (TSA), Eq. 3-4: one learned query pools the tokens of the encoder.
 
 `b` samples, `N` tokens, `D` = embed_dim, `H` heads of `d` = D/H. The embedding E_0 is shared by all
-samples and steps, so it comes in with one row; the output of a block has a row per sample.
+samples and steps, so it has one row; the output of a block has a row per sample.
 """
 
 import math
@@ -13,11 +13,30 @@ from torch import Tensor, nn
 
 
 class TSABlock(nn.Module):
-    """E_l = S + MLP(LN(S)), S = attention of LN(E_{l-1}) over LN(Z). Eq. 3-4.
+    """Task-shared attention (Eq. 3-4): a learned embedding attends to the tokens of an encoder.
 
-    `residual=True` is the released code's block: the embedding is added to S and is a key and value
-    itself. `drop_path` then drops both branches of a sample; with `residual=False` it drops the MLP
-    branch only, since S has no path beside it.
+    E_l = S + MLP(LN(S)), where S is the attention of LN(E_{l-1}) over LN(Z).
+
+    Args:
+        embed_dim: Width D of a token.
+        num_heads: Number of attention heads, a divisor of `embed_dim`.
+        residual: Use the block of the released code: the embedding is added to S and is also a key
+            and a value.
+        drop_path: Drop-path rate. With `residual` both branches of a sample can be dropped,
+            otherwise the MLP only, because S has no path beside it.
+
+    Shape:
+        Embedding ``(1, D)`` or ``(b, D)`` and tokens ``(b, N, D)`` in, embedding ``(b, D)`` out.
+
+    Raises:
+        ValueError: If `embed_dim` is not a multiple of `num_heads`.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import TSABlock
+        >>> block = TSABlock(8, num_heads=2)
+        >>> block(torch.zeros(1, 8), torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 8])
     """
 
     def __init__(
@@ -60,25 +79,28 @@ class TSABlock(nn.Module):
     def attention(
         self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]
     ) -> Float[Tensor, "b D"]:
-        """S of Eq. 3, both inputs normalised.
+        """S of Eq. 3 for normalised inputs.
 
-        W_k is folded into the one query and W_v applied after pooling: no projection of the N
-        tokens is formed.
+        W_k is folded into the query and W_v is applied after pooling, so the N tokens are never
+        projected.
+
+        Args:
+            embedding: Normalised embedding, shape ``(1, D)`` or ``(b, D)``.
+            tokens: Normalised tokens, shape ``(b, N, D)``.
+
+        Returns:
+            The pooled embedding, shape ``(b, D)``.
         """
         heads = self.num_heads
         head_dim = tokens.shape[-1] // heads
-        query = self.query(embedding).unflatten(-1, (heads, head_dim)) / math.sqrt(
-            head_dim
-        )  # (1|b, H, d)
-        probe = torch.einsum(
-            "bhd,hdD->bhD", query, self.key.weight.unflatten(0, (heads, head_dim))
-        )  # (1|b, H, D)
+        query = self.query(embedding).unflatten(-1, (heads, head_dim))  # (1|b, H, d)
+        key = self.key.weight.unflatten(0, (heads, head_dim))  # (H, d, D)
+        probe = torch.einsum("bhd,hdD->bhD", query / math.sqrt(head_dim), key)  # (1|b, H, D)
         scores = probe @ tokens.transpose(1, 2)  # (b, H, N)
         if self.residual:
-            own = (probe * embedding[:, None]).sum(
-                -1, keepdim=True
-            )  # (1|b, H, 1), the embedding as a key
-            scores = torch.cat([own.expand(len(tokens), -1, -1), scores], dim=-1)
+            # the embedding as a key, (1|b, H, 1)
+            first = (probe * embedding[:, None]).sum(-1, keepdim=True)
+            scores = torch.cat([first.expand(len(tokens), -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
             pooled = share[..., 1:] @ tokens + share[..., :1] * embedding[:, None]

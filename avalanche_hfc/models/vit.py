@@ -1,8 +1,7 @@
-"""TSAViT: a timm ViT encoder, TSA blocks (Eq. 3-4) and a growing head. ViT: the same encoder,
-pooled by its class token.
+"""A timm ViT with a growing head: TSAViT pools by TSA blocks (Eq. 3-4), ViT by its class token.
 
 `b` images, `D` = embed_dim, `C` columns. The `T` tokens are the prefix tokens (class, registers),
-then the patches of an h × w grid.
+followed by the patches of an h × w grid.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,19 +19,31 @@ from avalanche_hfc.models.tsa import TSABlock
 
 
 class _PooledViT(_BlocksOfViT, EmbeddingModel):
-    """Blocks of a ViT, one embedding from their tokens, `head`."""
+    """Blocks of a ViT, one embedding from their tokens, and a growing head."""
 
     def embed(
         self, x: Float[Tensor, "b c height width"], prefix: Float[Tensor, "b T D"] | None = None
     ) -> Float[Tensor, "b D"]:
-        """E, the input of the head. `prefix` is what `prefix(x)` gave here or in a model with the
-        same frozen blocks; x is then unread.
+        """The input of the head.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+            prefix: The result of `prefix` of this model or of a model with the same frozen blocks;
+                `x` is then not read.
+
+        Returns:
+            Embeddings of shape ``(b, D)``.
         """
         return self._pool(self.tokens(x, prefix))
 
     def features(self, x: Float[Tensor, "b c height width"]) -> Features:
-        """Embedding, stages and tokens of one forward. The class says which blocks end the stages;
-        `token_map` makes them maps.
+        """Embedding, feature maps and tokens of one forward pass.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            The features that a method can distil.
         """
         tokens, stages = self.tokens_and_stages(x)
         return Features(self._pool(tokens), stages, tokens)
@@ -53,14 +64,43 @@ class _PooledViT(_BlocksOfViT, EmbeddingModel):
 
 
 class TSAViT(_PooledViT):
-    """`msa_blocks` blocks of a timm ViT and its last norm, `tsa_blocks` TSA blocks, `head`.
+    """HFC's model: blocks of a timm ViT, task-shared attention (TSA, Eq. 3-4) and a growing head.
 
-    `weights` is None (random), "timm" (fetch those of the backbone's tag) or a path
-    (`load_weights`; the report is kept as `load_report`). `frozen_blocks` = n > 0 freezes the
-    embeddings and the first n blocks, not their adapters; `adapter_dim` = 0 is no adapter.
-    `embedding_std` is the spread of E_0 at the start; 0 is the released code's. `drop_path` acts in
-    the TSA blocks only. The maps are the patch tokens after blocks round(k · l_m / 4), k = 1…4, of
-    l_m = `msa_blocks`: TSA reads those of the last as well.
+    The feature maps are the patch tokens after blocks round(k · msa_blocks / 4), k = 1…4.
+
+    Args:
+        backbone: Name of a plain timm VisionTransformer.
+        image_size: Height and width of the images, as one number or a pair. By default the
+            backbone's.
+        patch_size: Height and width of a patch. By default the backbone's.
+        msa_blocks: Number l_m of backbone blocks. By default those that `tsa_blocks` leave.
+        tsa_blocks: Number l_t of TSA blocks.
+        residual: Use the TSA block of the released code, see `TSABlock`.
+        adapter_dim: Width of an adapter beside the MLP of each block; 0 for none.
+        frozen_blocks: Number of blocks, from the first on, that are frozen together with the
+            embeddings. Their adapters still train.
+        drop_path: Drop-path rate of the TSA blocks.
+        weights: None for random weights, ``"timm"`` to download those of the backbone, or the path
+            of a file; see `load_weights`. The report is kept as `load_report`.
+        backbone_options: Further arguments of timm's VisionTransformer.
+        embedding_std: Standard deviation of the shared embedding E_0 at the start; 0 in the
+            released code.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If the backbone is unknown or not a plain VisionTransformer, or a value is not
+            allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import TSAViT
+        >>> options = dict(embed_dim=16, depth=2, num_heads=2)
+        >>> model = TSAViT(image_size=32, patch_size=8, backbone_options=options)
+        >>> model.head.grow(range(10))
+        >>> model(torch.zeros(1, 3, 32, 32)).shape
+        torch.Size([1, 10])
     """
 
     def __init__(
@@ -79,7 +119,7 @@ class TSAViT(_PooledViT):
         backbone_options: Mapping[str, object] | None = None,
         embedding_std: float | int = 0.02,
     ):
-        self._check_own(tsa_blocks, drop_path, embedding_std)
+        self._check_tsa(tsa_blocks, drop_path, embedding_std)
         super().__init__(
             backbone,
             image_size=image_size,
@@ -102,7 +142,7 @@ class TSAViT(_PooledViT):
         self.head = GrowingLinear(self.embed_dim)
         self._take(weights)
 
-    def _check_own(
+    def _check_tsa(
         self, tsa_blocks: int, drop_path: float | int, embedding_std: float | int
     ) -> None:
         if tsa_blocks < 1:
@@ -119,12 +159,41 @@ class TSAViT(_PooledViT):
 
 
 class ViT(_PooledViT):
-    """The first `msa_blocks` blocks (None: all) of a timm ViT and its last norm; the class token is
-    the embedding. Arguments: TSAViT's.
+    """A timm ViT with a growing head on its class token.
 
-    Nothing reads the patch tokens of the last of the l_m blocks, so the maps are taken after blocks
-    round(k · (l_m - 1) / 4), k = 1…4: 3, 6, 8 and 11 of 12. With two blocks all four are those of
-    the first, with one the patches that enter it.
+    The last block's patch tokens are not read by the head, so the feature maps are taken after
+    blocks round(k · (msa_blocks - 1) / 4), k = 1…4: blocks 3, 6, 8 and 11 of 12. With two blocks
+    all four maps are those of the first, with one block they are the patches that enter it.
+
+    Args:
+        backbone: Name of a plain timm VisionTransformer.
+        image_size: Height and width of the images, as one number or a pair. By default the
+            backbone's.
+        patch_size: Height and width of a patch. By default the backbone's.
+        msa_blocks: Number l_m of blocks. By default all of the backbone.
+        adapter_dim: Width of an adapter beside the MLP of each block; 0 for none.
+        frozen_blocks: Number of blocks, from the first on, that are frozen together with the
+            embeddings. Their adapters still train.
+        weights: None for random weights, ``"timm"`` to download those of the backbone, or the path
+            of a file; see `load_weights`. The report is kept as `load_report`.
+        backbone_options: Further arguments of timm's VisionTransformer.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If the backbone is unknown or not a plain VisionTransformer, or a value is not
+            allowed.
+        ValueError: If the backbone has no class token.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import ViT
+        >>> options = dict(embed_dim=16, depth=2, num_heads=2)
+        >>> model = ViT(image_size=32, patch_size=8, backbone_options=options)
+        >>> model.head.grow(range(10))
+        >>> model(torch.zeros(1, 3, 32, 32)).shape
+        torch.Size([1, 10])
     """
 
     def __init__(

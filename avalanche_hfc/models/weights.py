@@ -1,15 +1,15 @@
-"""Weight files: tensors by name, read as data (never unpickled into objects), with a report of what
-went where.
-"""
+"""Weight files: tensors by name, read as data and never unpickled into objects."""
 
 import math
 import pickle
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
@@ -18,58 +18,126 @@ from torch import Tensor, nn
 from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import GrowingLinear
 
+PACKAGED = Path(__file__).parents[1] / "weights"  # files that ship with the package
 BACKBONE = "backbone."  # where TSAViT keeps the encoder
 PARALLEL = "module."  # put in front of every name by DataParallel
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Names of tensors: `matched` and `missing` are the module's, `unexpected` the file's. What was
-    `resampled` is matched too.
+    """Which tensors `load_weights` copied and which not.
+
+    Attributes:
+        matched: Names of the module's tensors that were copied, resampled ones included.
+        missing: Names of the module's tensors that the file does not have.
+        unexpected: Names in the file that were not used.
+        resampled: Names of position embeddings that were resampled.
+        stripped: A prefix of every name in the file that was removed, such as ``module.``.
+        added: A prefix that was added to the names in the file, such as ``backbone.``.
+
+    Example:
+        >>> from avalanche_hfc.models import LoadReport
+        >>> LoadReport(("weight",), missing=("bias",), unexpected=(), resampled=()).missing
+        ('bias',)
     """
 
     matched: tuple[str, ...]
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     resampled: tuple[str, ...]
-    stripped: str = ""  # a prefix that every name of the file had and that was taken off
-    added: str = (
-        ""  # a prefix put before the file's names: a file of a bare encoder, loaded into a TSAViT
-    )
+    stripped: str = ""
+    added: str = ""
+
+    def summary(self) -> str:
+        """One line: how many tensors were matched, missing and unused, and of which parts.
+
+        Example:
+            >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()
+            'matched 1, missing 2 (head.*), unused 0'
+        """
+        missing, unused = (_parts(names) for names in (self.missing, self.unexpected))
+        return (
+            f"matched {len(self.matched)}, missing {len(self.missing)}{missing}, "
+            f"unused {len(self.unexpected)}{unused}"
+        )
+
+
+def loaded_from_file(model: nn.Module) -> str:
+    """What a model took from a weights file when it was built, in one line.
+
+    Args:
+        model: A model, as built or trained.
+
+    Returns:
+        The summary of the file's report; "no weights file" where none was read.
+    """
+    reports = (getattr(module, "load_report", None) for module in model.modules())
+    return next((report.summary() for report in reports if report), "no weights file")
+
+
+def packaged_weights() -> list[str]:
+    """Names that `weights=` takes for files that ship with the package."""
+    return sorted(path.stem for path in PACKAGED.glob("*.safetensors"))
 
 
 def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
-    """Copy the tensors of a .safetensors, .pth or .pt file (plain, {"model": …} or {"state_dict":
-    …}) into the module, by name.
+    """Copy the tensors of a file into a module, by name.
 
-    Position embeddings are resampled to the module's grid; any other difference of shape is an
-    error, but for the rows of a growing head. Nothing is copied unless everything fits.
+    The file is a state dict, or has one under ``"model"`` or ``"state_dict"``; it is read as data
+    and never unpickled into objects. Position embeddings are resampled to the module's grid; a
+    growing head takes any number of rows. A file that states its number of heads must be that of
+    the module. Nothing is copied unless everything fits.
+
+    Args:
+        module: The module.
+        path: A file that ends in .safetensors, .pth or .pt, or a name of `packaged_weights()`.
+
+    Returns:
+        Which tensors were copied and which not.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read, no name matches, or a shape differs.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from avalanche_hfc.models import load_weights
+        >>> layer = torch.nn.Linear(2, 1)
+        >>> with tempfile.NamedTemporaryFile(suffix=".pt") as file:
+        ...     torch.save({"weight": torch.ones(1, 2)}, file.name)
+        ...     load_weights(layer, file.name).missing
+        ('bias',)
     """
+    if path in packaged_weights():
+        path = PACKAGED / f"{path}.safetensors"
     path = Path(path)
     entries = read_tensors(path)
+    _check_heads(module, path)
     stripped = PARALLEL if entries and all(name.startswith(PARALLEL) for name in entries) else ""
     entries = {name.removeprefix(stripped): entry for name, entry in entries.items()}
-    own = module.state_dict()
-    added = max(("", BACKBONE), key=lambda prefix: sum(prefix + name in own for name in entries))
+    current = module.state_dict()
+    added = max(
+        ("", BACKBONE), key=lambda prefix: sum(prefix + name in current for name in entries)
+    )
     incoming = {
         added + name: entry
         for name, entry in entries.items()
-        if added + name in own and isinstance(entry, Tensor)
+        if added + name in current and isinstance(entry, Tensor)
     }
     if not incoming:
         raise ValueError(
             f"{path}: no tensor of this file belongs to {type(module).__name__}. File: "
-            f"{_few(entries)}. Module: {_few(own)}."
+            f"{_few(entries)}. Module: {_few(current)}."
         )
     resampled = []
     for name, tensor in incoming.items():
-        if tensor.shape != own[name].shape and not _grows(module, name, tensor):
-            incoming[name] = _resampled(module, name, tensor, own[name], path)
+        if tensor.shape != current[name].shape and not _grows(module, name, tensor):
+            incoming[name] = _resampled(module, name, tensor, current[name], path)
             resampled.append(name)
     module.load_state_dict(incoming, strict=False)
     return LoadReport(
         matched=tuple(incoming),
-        missing=tuple(name for name in own if name not in incoming),
+        missing=tuple(name for name in current if name not in incoming),
         unexpected=tuple(stripped + name for name in entries if added + name not in incoming),
         resampled=tuple(resampled),
         stripped=stripped,
@@ -78,9 +146,12 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
 
 
 def read_tensors(path: Path) -> State:
-    """Name -> tensor of a weights file; an entry that is no tensor stays, for the report."""
+    """Tensors of a weights file by name; an entry that is no tensor is kept for the report."""
     if not path.is_file():
-        raise FileNotFoundError(f"No weights file at {path.absolute()}.")
+        names = "".join(f", {name}" for name in packaged_weights())
+        raise FileNotFoundError(
+            f"No weights file at {path.absolute()}. Allowed: none, timm{names}, or a file."
+        )
     if path.suffix not in (".safetensors", ".pth", ".pt"):
         raise ValueError(
             f"{path}: a weights file ends in .safetensors, .pth or .pt, not {path.suffix!r}."
@@ -106,6 +177,19 @@ def read_tensors(path: Path) -> State:
     return content
 
 
+def _check_heads(module: nn.Module, path: Path) -> None:
+    """Refuse a file of another number of heads, which the shapes do not show."""
+    if path.suffix != ".safetensors":
+        return
+    with safe_open(path, framework="pt") as file:
+        stated = (file.metadata() or {}).get("num_heads")
+    own = getattr(module, "num_heads", None)
+    if stated is not None and own is not None and int(stated) != own:
+        raise ValueError(
+            f"{path}: the file has {stated} attention heads, {type(module).__name__} has {own}."
+        )
+
+
 def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:
     """Whether the tensor differs in the rows of a growing head only."""
     owner, _, leaf = name.rpartition(".")
@@ -117,9 +201,10 @@ def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:
     )
 
 
-def _resampled(module: nn.Module, name: str, tensor: Tensor, own: Tensor, path: Path) -> Tensor:
-    """A position embedding on the module's grid, by timm's bicubic rule. The file's grid is square,
-    its prefix tokens are the module's.
+def _resampled(module: nn.Module, name: str, tensor: Tensor, current: Tensor, path: Path) -> Tensor:
+    """A position embedding on the module's grid, by timm's bicubic rule.
+
+    The file's grid must be square and its prefix tokens the module's.
     """
     owner, _, leaf = name.rpartition(".")
     vit = module.get_submodule(owner)
@@ -127,7 +212,7 @@ def _resampled(module: nn.Module, name: str, tensor: Tensor, own: Tensor, path: 
         leaf == "pos_embed"
         and isinstance(vit, VisionTransformer)
         and tensor.ndim == 3
-        and tensor.shape[-1] == own.shape[-1]
+        and tensor.shape[-1] == current.shape[-1]
     ):
         num_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         num_patches = tensor.shape[1] - num_prefix
@@ -137,7 +222,7 @@ def _resampled(module: nn.Module, name: str, tensor: Tensor, own: Tensor, path: 
             )
     raise ValueError(
         f"{path}: {name} has shape {tuple(tensor.shape)}, {type(module).__name__} needs "
-        f"{tuple(own.shape)}."
+        f"{tuple(current.shape)}."
     )
 
 
@@ -152,3 +237,12 @@ def _few(names: Collection[str]) -> str:
         if first
         else "empty"
     )
+
+
+def _parts(names: tuple[str, ...]) -> str:
+    """The parts of a model that tensors belong to, as in " (backbone.blocks.5.*, head.*)"."""
+    parts = dict.fromkeys(
+        re.sub(r"^((?:backbone\.|encoder\.)*(?:blocks\.\d+|[^.]+)\.).*", r"\1*", name)
+        for name in names
+    )
+    return f" ({', '.join(parts)})" if parts else ""

@@ -1,6 +1,4 @@
-"""Avalanche plugins: the two losses and herding replay, for any host, and the frozen teacher they
-share.
-"""
+"""Avalanche plugins: HFC's two losses, herding replay, and what they share in a strategy."""
 
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import GFCPlugin, GRDPlugin

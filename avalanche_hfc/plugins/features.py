@@ -1,4 +1,4 @@
-"""Features of a data set: one pass, eval transform, model mode and random state as before."""
+"""Features of a data set in one pass under its eval transform."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,14 +14,14 @@ from avalanche_hfc.models.modes import evaluation_mode
 
 
 def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The input of this model's classifier: `embed`, Avalanche's `get_features`, or what enters the
-    last linear layer that runs.
+    """A function that gives the input of the model's classifier.
+
+    It is `embed`, Avalanche's `get_features`, or else the input of the last linear layer that runs.
     """
     for name in ("embed", "get_features"):
         method = getattr(model, name, None)
-        if callable(method) and not isinstance(
-            method, nn.Module
-        ):  # a layer of that name is one of many
+        # a layer of that name is one of many
+        if callable(method) and not isinstance(method, nn.Module):
             return method
     linear = [module for module in model.modules() if isinstance(module, nn.Linear | GrowingLinear)]
     if not linear:
@@ -33,17 +33,18 @@ def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _last_input(layers: Sequence[nn.Module], model: nn.Module, x: Tensor) -> Tensor:
-    """The order of the layers in the model's list need not be the order in which they run."""
-    met: list[Tensor] = []
+    """The input of the layer that runs last, which need not be the last in the list."""
+    inputs_met: list[Tensor] = []
     handles = [
-        layer.register_forward_pre_hook(lambda _, inputs: met.append(inputs[0])) for layer in layers
+        layer.register_forward_pre_hook(lambda _, inputs: inputs_met.append(inputs[0]))
+        for layer in layers
     ]
     try:
         model(x)
     finally:
         for handle in handles:
             handle.remove()
-    return met[-1]
+    return inputs_met[-1]
 
 
 @torch.inference_mode()
@@ -56,8 +57,9 @@ def features_of(
     num_workers: int = 0,
     flip: bool = False,
 ) -> Float[Tensor, "n D"]:
-    """Features of all images of an Avalanche data set, in order, under its eval transform; `flip`:
-    of their mirror images.
+    """Features of all images of an Avalanche data set, in order, under its eval transform.
+
+    `flip` gives those of the mirrored images. The model's mode and the random state are as before.
     """
     embed = feature_function(model)
     data = dataset.eval()

@@ -1,6 +1,4 @@
-"""Herding replay: exemplars are positions in the training data; each step trains on the new data
-and the exemplars together.
-"""
+"""Herding replay: each step trains on new data and exemplars, kept as positions in the data."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -22,23 +20,36 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
-MEMORY_NAMES = (
-    "storage_policy",
-    "x_memory",
-    "memory_x",
-    "ext_mem_list_x",
-)  # of most of Avalanche's plugins; ICaRL, GEM, GSS
+# attributes of most of Avalanche's plugins; ICaRL, GEM, GSS
+MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")
 
 
 class HerdingReplayPlugin(SupervisedPlugin):
-    """Keeps exemplars of each class by herding and adds them to the data of later steps, under the
-    training transform.
+    """Herding replay: keeps exemplars of each class and adds them to the data of later steps.
 
-    `mem_size` exemplars in total, shared equally among the classes seen, or `per_class` of each;
-    2000 in total if neither is given. `rule` as in `herding_order`, `share` as in `ExemplarMemory`;
-    "first" needs no features. An exemplar is a position: the offset of its experience in training
-    order plus its index in `experience.dataset`. No image is copied and no data set nested.
-    Features for herding: eval transform, the model as it is after the step.
+    Exemplars are chosen at the end of a step with the current model and the eval transform, and
+    replayed under the training transform. They are kept as positions (the offset of their
+    experience in training order plus the index in ``experience.dataset``); no image is copied and
+    no data set is nested. Works in strategies without a memory: Naive, LwF, EWC and those of this
+    package; your strategy can declare ``takes_herding_replay = True``.
+
+    Args:
+        mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
+            either.
+        per_class: Number of exemplars of each class.
+        rule: How exemplars are chosen, see `herding_order`. ``"first"`` needs no features.
+        share: How `mem_size` is divided among the classes, see `ExemplarMemory`.
+
+    Raises:
+        ValueError: If both `mem_size` and `per_class` are given, or a value is not allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche.training import Naive
+        >>> from avalanche_hfc.plugins import HerdingReplayPlugin
+        >>> model, plugin = torch.nn.Linear(4, 2), HerdingReplayPlugin(mem_size=20)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[plugin])
     """
 
     hold_out = 0.0
@@ -58,10 +69,8 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.sources: list[HostDataset] = []  # of each step trained, in training order
         self._source_ids: list[int] = []  # their indices in the stream they came from
         self._lengths: list[int] = []
-        self._fresh: dict[
-            int, Tensor
-            # class id -> unit features of its exemplars, while the model is the one that gave them
-        ] = {}
+        # class id -> unit features of its exemplars, until the model changes
+        self._fresh: dict[int, Tensor] = {}
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         refuse_second_memory(strategy, self)
@@ -72,7 +81,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.forget_features()
 
     def forget_features(self) -> None:
-        """The model has changed: features found by herding are no longer its own."""
+        """Discard the features of exemplars, because the model has changed."""
         self._fresh = {}
 
     def after_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
@@ -87,13 +96,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         )
 
     def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
-        StepTable.of(strategy).on(
-            strategy.mb_output
-        )  # a class outside the head: said before the first update
+        # raises before the first update if a class is outside the head
+        StepTable.of(strategy).on(strategy.mb_output)
 
     def exemplars(self, class_ids: Iterable[int] | None = None) -> list[HostDataset]:
-        """The exemplars, of all classes or of these, as data sets under the training transform, one
-        for each step that has any.
+        """The exemplars as data sets under the training transform.
+
+        Args:
+            class_ids: Class ids; by default all classes in the memory.
+
+        Returns:
+            One data set for each step that has exemplars.
+
+        Raises:
+            ValueError: If the plugin was restored by `load_state_dict` and `find_sources` was not
+                called.
         """
         if len(self.sources) < len(self._lengths):
             raise ValueError(
@@ -113,8 +130,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
         )
 
     def old_exemplars(self, experience: Experience) -> list[HostDataset]:
-        """The exemplars of the classes that this experience does not bring, as data sets under the
-        training transform.
+        """The exemplars of the classes that are not in this experience.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
+
+        Returns:
+            One data set under the training transform for each step that has exemplars.
         """
         arriving = set(classes_of(experience))
         return self.exemplars(
@@ -122,16 +144,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         )
 
     def subsets(self, positions: Int[Tensor, "n"]) -> list[HostDataset]:
-        """The images at these positions under the training transform, one data set for each step
-        that has any.
+        """The images at these positions.
+
+        Args:
+            positions: Positions in the training data, shape ``(n,)``.
+
+        Returns:
+            One data set under the training transform for each step that has any.
         """
-        start, parts = 0, []
+        start, datasets = 0, []
         for source, length in zip(self.sources, self._lengths, strict=True):
-            own = positions[(positions >= start) & (positions < start + length)] - start
-            if len(own):
-                parts.append(source.train().subset(own.tolist()))
+            indices = positions[(positions >= start) & (positions < start + length)] - start
+            if len(indices):
+                datasets.append(source.train().subset(indices.tolist()))
             start += length
-        return parts
+        return datasets
 
     def after_training_exp(
         self, strategy: Strategy, num_workers: int = 0, **kwargs: object
@@ -139,8 +166,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self.update(strategy, num_workers)
 
     def update(self, strategy: Strategy, num_workers: int = 0) -> None:
-        """Choose exemplars of the classes of the step being trained, with the model as it is.
-        Saying it again changes nothing.
+        """Choose exemplars of the classes of the current step with the current model.
+
+        Calling it again in the same step changes nothing.
+
+        Args:
+            strategy: An Avalanche strategy.
+            num_workers: Number of worker processes that load images.
         """
         experience = strategy.experience
         arriving = [
@@ -153,8 +185,8 @@ class HerdingReplayPlugin(SupervisedPlugin):
         offset = sum(self._lengths)
         self.memory.reserve(arriving)
         for class_id in arriving:
-            own = self.candidates(class_id, targets)
-            self.memory.update(class_id, features[own.to(features.device)], own + offset)
+            rows = self.candidates(class_id, targets)
+            self.memory.update(class_id, features[rows.to(features.device)], rows + offset)
             if self.memory.rule != "first":
                 kept = (self.memory.of(class_id) - offset).to(features.device)
                 self._fresh[class_id] = F.normalize(features[kept])
@@ -163,13 +195,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self._lengths.append(len(experience.dataset))
 
     def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
-        """Which images of the step may become exemplars of a class: all of its own."""
+        """Which images of a step may become exemplars of a class; by default all of the class.
+
+        Args:
+            class_id: The class.
+            targets: Class ids of all images of the step, shape ``(n,)``.
+
+        Returns:
+            Indices into `targets`.
+        """
         return (targets == class_id).nonzero()[:, 0]
 
     def _features(
         self, strategy: Strategy, data: HostDataset, num_workers: int
     ) -> Float[Tensor, "n D"]:
-        """Features of a data set, or, where the rule reads none, as many empty rows."""
+        """Features of a data set, or as many empty rows if the rule needs none."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
         return features_of(
@@ -183,11 +223,20 @@ class HerdingReplayPlugin(SupervisedPlugin):
     def class_means(
         self, strategy: Strategy, *, flip: bool = False
     ) -> dict[int, Float[Tensor, "D"]]:
-        """Unit mean of the unit features of each class's exemplars, under the eval transform: what
-        `evaluate` takes as `class_means`.
+        """Mean feature of the exemplars of each class, for `evaluate`.
 
-        `flip` averages with the mean over the mirrored images. Features that herding has just found
-        with this model are not computed again.
+        Features are taken under the eval transform and scaled to unit length before and after
+        averaging. Features that herding has just computed with this model are used again.
+
+        Args:
+            strategy: An Avalanche strategy.
+            flip: Average with the mean over the mirrored images.
+
+        Returns:
+            For each class id its mean of unit length, shape ``(D,)``.
+
+        Raises:
+            ValueError: If there are no exemplars yet.
         """
         if not len(self.memory):
             raise ValueError("HerdingReplayPlugin: no exemplars yet. Train a step first.")
@@ -205,7 +254,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
     def _means(
         self, strategy: Strategy, class_ids: Sequence[int], *, flip: bool
     ) -> dict[int, Float[Tensor, "D"]]:
-        """Mean of the unit features of these classes' exemplars, one pass."""
+        """Mean of the unit features of the exemplars of these classes, in one pass."""
         if not class_ids:
             return {}
         data = concat_datasets(self.exemplars(class_ids))
@@ -222,9 +271,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
         }
 
     def _check_budget(self, experience: Experience) -> None:
-        """Memory for every class of the benchmark, where the benchmark knows them all: said before
-        the first batch.
-        """
+        """Raise before the first batch if the memory is too small for the known classes."""
         known = known_classes(experience) | set(self.memory.classes)
         if self.memory.total is not None and self.memory.total < len(known):
             raise ValueError(
@@ -233,8 +280,13 @@ class HerdingReplayPlugin(SupervisedPlugin):
             )
 
     def find_sources(self, experience: Experience) -> None:
-        """After `load_state_dict`: the data sets of the steps before, from the whole stream of the
-        experience at hand.
+        """Find the data sets of earlier steps again after `load_state_dict`.
+
+        Args:
+            experience: Any experience of the benchmark that the exemplars come from.
+
+        Raises:
+            ValueError: If the benchmark has other sizes or labels.
         """
         for step in range(len(self.sources), len(self._source_ids)):
             dataset = experience_of(experience, self._source_ids[step]).dataset
@@ -250,18 +302,27 @@ class HerdingReplayPlugin(SupervisedPlugin):
         start = sum(self._lengths[:step])
         targets = torch.as_tensor(list(dataset.targets))
         for class_id, ranked in self.positions_of_class().items():
-            own = ranked[(ranked >= start) & (ranked < start + len(targets))] - start
-            if (targets[own] != class_id).any():
+            indices = ranked[(ranked >= start) & (ranked < start + len(targets))] - start
+            if (targets[indices] != class_id).any():
                 raise ValueError(
                     f"The exemplars of class {class_id} have other labels in the benchmark "
                     "given: it is another one."
                 )
 
     def positions_of_class(self) -> dict[int, Int[Tensor, "kept"]]:
-        """Ranked positions by class id."""
+        """The exemplars of each class.
+
+        Returns:
+            For each class id its positions, best first.
+        """
         return {class_id: self.memory.of(class_id) for class_id in self.memory.classes}
 
     def state_dict(self) -> State:
+        """The exemplars and where they come from, for `load_state_dict`.
+
+        Returns:
+            Plain values and tensors; no image.
+        """
         return {
             "memory": self.memory.state_dict(),
             "source_ids": list(self._source_ids),
@@ -269,10 +330,25 @@ class HerdingReplayPlugin(SupervisedPlugin):
         }
 
     def check_state(self, state: State) -> None:
-        """Raise, before anything is loaded, for a state of another budget or rule."""
+        """Check that a state fits this plugin, before anything is loaded.
+
+        Args:
+            state: A dictionary from `state_dict`.
+
+        Raises:
+            ValueError: If the budget or the rule differs.
+        """
         ExemplarMemory(**self.memory.settings()).load_state_dict(state["memory"])
 
     def load_state_dict(self, state: State) -> None:
+        """Restore the exemplars; their images are found when the next step begins.
+
+        Args:
+            state: A dictionary from `state_dict`.
+
+        Raises:
+            ValueError: If the budget or the rule differs.
+        """
         self.memory.load_state_dict(state["memory"])
         self.forget_features()
         if self._source_ids != state["source_ids"]:
@@ -291,7 +367,7 @@ def exemplars_of(plugins: Iterable[object]) -> dict[int, Tensor]:
 def checked_budget(
     mem_size: SupportsIndex | None, per_class: SupportsIndex | None
 ) -> dict[str, int]:
-    """The budget as `ExemplarMemory` takes it; errors in the words of the caller."""
+    """The budget as `ExemplarMemory` takes it, or a ValueError that names the argument."""
     if mem_size is not None and per_class is not None:
         raise ValueError(
             f"Give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}."
@@ -311,8 +387,9 @@ def checked_budget(
 
 
 def experience_of(experience: Experience, index: int) -> Experience:
-    """The experience of this index in the stream that `experience` comes from, also where that is a
-    slice of the benchmark's stream.
+    """The experience with this index in the stream of the benchmark.
+
+    `experience` may come from a slice of that stream.
     """
     stream = experience.origin_stream
     whole = getattr(getattr(stream, "benchmark", None), "streams", {}).get(stream.name, stream)
@@ -326,12 +403,12 @@ def experience_of(experience: Experience, index: int) -> Experience:
 
 
 def refuse_second_memory(strategy: Strategy, plugin: HerdingReplayPlugin) -> None:
-    """Raise where the host, or another plugin, keeps a memory of its own."""
-    host, kind = type(strategy).__name__, type(strategy)
+    """Raise a ValueError if the host or another plugin has a memory."""
+    host, host_class = type(strategy).__name__, type(strategy)
     if not (
-        kind is SupervisedTemplate
+        host_class is SupervisedTemplate
         or isinstance(strategy, HOSTS_WITHOUT_MEMORY)
-        or getattr(kind, "takes_herding_replay", False)
+        or getattr(host_class, "takes_herding_replay", False)
     ):
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
         raise ValueError(

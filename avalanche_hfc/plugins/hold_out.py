@@ -1,6 +1,4 @@
-"""A memory with a hold-out: of each class a few images that are never trained on, balanced over all
-classes (BiC).
-"""
+"""Herding replay with a hold-out: a few images of each class that are never trained on (BiC)."""
 
 from typing import Any
 
@@ -14,12 +12,11 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of
 
 
 class HoldOutReplayPlugin(HerdingReplayPlugin):
-    """Herding replay that sets aside v images of each class when it is new: a tenth of its share of
-    the memory, and part of it.
+    """Herding replay that holds out a tenth of each class's share of the memory.
 
-    The images held out are the first of the class, a tenth of them at most. They enter no training,
-    now or later; as the share falls, the first v stay. A class with a share of one exemplar, or a
-    single image, has none: it is trained on.
+    The images held out are the first of the class, at most a tenth of them. They are never trained
+    on; as the share falls, the first ones stay. A class with a share of one exemplar, or with a
+    single image, has none held out.
     """
 
     hold_out = 0.1
@@ -27,33 +24,30 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
     def __init__(self, **budget: Any):
         super().__init__(**budget)
         self._held: dict[int, Tensor] = {}  # class id -> positions, of the classes in the memory
-        self._arriving: dict[
-            int, Tensor
-        ] = {}  # class id -> indices in the data of the step being trained
+        # class id -> indices in the data of the step being trained
+        self._arriving: dict[int, Tensor] = {}
 
     def after_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
         table = StepTable.of(strategy)
         table.learn(strategy.experience, strategy.clock.train_exp_counter)
         targets = torch.as_tensor(list(strategy.experience.dataset.targets))
         num_held = self.memory.held_out(table.num_old or table.num_seen)
-        own = {
+        indices_of = {
             class_id: (targets == class_id).nonzero()[:, 0]
             for class_id in classes_of(strategy.experience)
         }
         self._arriving = {
-            class_id: places[: min(num_held, most_held(len(places)))]
-            for class_id, places in own.items()
+            class_id: indices[: min(num_held, most_held(len(indices)))]
+            for class_id, indices in indices_of.items()
         }
         trained = torch.ones(len(targets), dtype=torch.bool)
-        for places in self._arriving.values():
-            trained[places] = False
+        for indices in self._arriving.values():
+            trained[indices] = False
         strategy.adapted_dataset = strategy.adapted_dataset.subset(trained.nonzero()[:, 0].tolist())
         super().after_train_dataset_adaptation(strategy, **kwargs)
 
     def held_out_data(self, strategy: Strategy) -> tuple[list[HostDataset], list[HostDataset]]:
-        """(old, new): the images held out, of the steps before and of the one being trained, as
-        data sets.
-        """
+        """(old, new): data sets of the images held out in earlier steps and in this one."""
         positions = torch.cat([torch.empty(0, dtype=torch.int64), *self._held.values()])
         indices = torch.cat([torch.empty(0, dtype=torch.int64), *self._arriving.values()])
         return self.subsets(positions), [
@@ -61,16 +55,16 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         ] if len(indices) else []
 
     def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
-        own = super().candidates(class_id, targets)
-        return own[~torch.isin(own, self._arriving[class_id])]
+        indices = super().candidates(class_id, targets)
+        return indices[~torch.isin(indices, self._arriving[class_id])]
 
     def update(self, strategy: Strategy, num_workers: int = 0) -> None:
         offset, known = sum(self._lengths), set(self.memory.classes)
         super().update(strategy, num_workers)
         num_held = self.memory.held_out(len(self.memory.classes))
         arrived = {
-            class_id: places + offset
-            for class_id, places in self._arriving.items()
+            class_id: indices + offset
+            for class_id, indices in self._arriving.items()
             if class_id not in known
         }
         self._held = {
@@ -79,6 +73,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
 
     @property
     def num_held(self) -> int:
+        """Number of images held out."""
         return sum(len(positions) for positions in self._held.values())
 
     def state_dict(self) -> State:
@@ -91,8 +86,8 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._held = {
-            k: positions.clone()
-            for k, positions in zip(state["held_classes"], state["held"], strict=True)
+            class_id: positions.clone()
+            for class_id, positions in zip(state["held_classes"], state["held"], strict=True)
         }
 
 

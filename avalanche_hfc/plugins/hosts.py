@@ -1,6 +1,4 @@
-"""Where a host computes its classification loss: one adapter for each kind of host, so that GFC and
-GRD can act in all of them.
-"""
+"""Where a host computes its classification loss: one adapter per type of host, for GFC and GRD."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,9 +30,7 @@ PLAIN_CROSS_ENTROPY = {
 
 
 class Term(NamedTuple):
-    """One mean of per-sample classification losses in the host's objective: scale ·
-    mean(losses).
-    """
+    """A mean of per-sample classification losses in the host's objective: scale · mean(losses)."""
 
     logits: Float[Tensor, "n C"]  # columns outside the host's own cross-entropy are -inf
     targets: Int[Tensor, "n"]
@@ -54,25 +50,23 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 class Host:
-    """A strategy that trains with the mean cross-entropy of `mb_output`: Naive, Replay, LwF, EWC,
-    Cumulative and most others.
+    """A strategy that trains with the mean cross-entropy of `mb_output`.
+
+    Naive, Replay, LwF, EWC, Cumulative and most others.
     """
 
-    sees_whole_batch = (
-        True  # whether mb_x is all that is trained on in an iteration, from `before_forward` on
-    )
+    # whether mb_x is all that is trained on in an iteration, from `before_forward` on
+    sees_whole_batch = True
 
     def __init__(self, strategy: Strategy):
         self.strategy = strategy
 
     def check(self) -> None:
-        """Raise unless the host's loss is the criterion on `mb_output`, and the criterion a plain
-        mean cross-entropy.
-        """
-        kind = type(self.strategy)
+        """Raise a ValueError unless the loss is a plain mean cross-entropy of `mb_output`."""
+        host_class = type(self.strategy)
         if (
-            kind.training_epoch is not SGDUpdate.training_epoch
-            or kind.criterion is not SupervisedProblem.criterion
+            host_class.training_epoch is not SGDUpdate.training_epoch
+            or host_class.criterion is not SupervisedProblem.criterion
         ):
             raise ValueError(
                 "its loss is of its own making, not the cross-entropy of mb_output. It "
@@ -90,60 +84,62 @@ class Host:
 
     @staticmethod
     def check_criterion(criterion: Criterion) -> None:
+        """Raise a ValueError unless the criterion is a plain mean cross-entropy."""
         if isinstance(criterion, nn.CrossEntropyLoss):
             changed = {
                 name: getattr(criterion, name)
                 for name, usual in PLAIN_CROSS_ENTROPY.items()
                 if getattr(criterion, name) != usual
             }
-            found = (
+            problem = (
                 "a CrossEntropyLoss with "
                 f"{', '.join(f'{name}={value}' for name, value in changed.items())}"
                 if changed
                 else ""
             )
         else:
-            found = "" if criterion is F.cross_entropy else repr(criterion)
-        if found:
-            raise ValueError(f"its criterion is {found}; a plain CrossEntropyLoss() is needed")
+            problem = "" if criterion is F.cross_entropy else repr(criterion)
+        if problem:
+            raise ValueError(f"its criterion is {problem}; a plain CrossEntropyLoss() is needed")
 
     def after_forward(self) -> None:
-        """Keep what the host will have dropped when the terms are asked for."""
+        """Keep what the host discards before the terms are computed."""
 
     def terms(self) -> list[Term]:
+        """The host's classification loss in this batch, as a sum of means."""
         logits, targets = self.strategy.mb_output, self.strategy.mb_y
         return [Term(logits, targets, F.cross_entropy(logits, targets, reduction="none"), 1.0)]
 
     def batch(self) -> Batch:
+        """The samples of this iteration."""
         return Batch(self.strategy.mb_x, self.strategy.mb_output, self.strategy.mb_y)
 
     def forward(self, model: nn.Module, x: Tensor) -> Tensor:
-        """A model's logits for the whole batch; a frozen prefix that the strategy has computed
-        already is not computed again.
-        """
+        """A model's logits for the whole batch, from the strategy's frozen prefix if it has one."""
         prefix = getattr(self.strategy, "mb_prefix", None)
         return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
 
     def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
+        """The teacher's logits for the whole batch."""
         return FrozenTeacher.of(self.strategy).logits(x, self.forward)
 
     def later_factor(self, plugin: object) -> float:
-        """What the host will still multiply the loss with after this plugin has added to it."""
+        """The factor by which the host multiplies the loss after this plugin has added to it."""
         return 1.0
 
 
 class BiCHost(Host):
-    """BiC forms (1-λ) · loss + λ · KD in its own `before_backward`: what was added before is
-    scaled, what comes after is not.
+    """BiC, which replaces the loss by (1-λ) · loss + λ · KD in `before_backward`.
+
+    What was added before is scaled, what is added after is not.
     """
 
     def bic(self) -> BiCPlugin:
+        """The plugin that does it."""
         return next(p for p in self.strategy.plugins if isinstance(p, BiCPlugin))
 
     def classification_share(self) -> float:
-        """1-λ from the second step on; 1 with a λ of the user's own, which BiC adds without taking
-        anything away.
-        """
+        """1-λ from the second step on; 1 with a λ set by the user, which does not scale it."""
         bic = self.bic()
         return (
             1 - StepTable.of(self.strategy).old_fraction
@@ -160,8 +156,9 @@ class BiCHost(Host):
 
 
 class ReplayLoopHost(Host):
-    """A host with a training loop and cross-entropies of its own; the criterion serves where
-    nothing is replayed.
+    """A host with its own training loop and cross-entropies.
+
+    Its criterion is used where nothing is replayed.
     """
 
     sees_whole_batch = False
@@ -173,12 +170,14 @@ class ReplayLoopHost(Host):
         return super().terms() if self.strategy.replay_loader is None else self.replay_terms()
 
     def replay_terms(self) -> list[Term]:
+        """The classification loss of a batch with replayed rows."""
         raise NotImplementedError
 
 
 class DERHost(ReplayLoopHost):
-    """DER puts `batch_size_mem` memory rows first; new rows weigh 1 and memory rows β, each in a
-    mean of their own.
+    """DER: `batch_size_mem` memory rows first, with weight β; new rows with weight 1.
+
+    Each group has its own mean.
     """
 
     def replay_terms(self) -> list[Term]:
@@ -189,15 +188,16 @@ class DERHost(ReplayLoopHost):
         )
         losses = F.cross_entropy(host.mb_output, host.mb_y, reduction="none")
         return [
-            Term(host.mb_output[part], host.mb_y[part], losses[part], scale)
-            for part, scale in rows
+            Term(host.mb_output[span], host.mb_y[span], losses[span], scale)
+            for span, scale in rows
             if scale
         ]
 
 
 class ERACEHost(ReplayLoopHost):
-    """ER_ACE: half a mean over the new rows, among the columns of their classes; half over the
-    memory rows, among all columns.
+    """ER_ACE: half a mean over new rows and half a mean over memory rows.
+
+    New rows compete among the columns of their classes, memory rows among all columns.
     """
 
     def replay_terms(self) -> list[Term]:
@@ -224,8 +224,9 @@ class ERACEHost(ReplayLoopHost):
 
 
 class ICaRLHost(Host):
-    """ICaRL: binary cross-entropy, mean over all columns, to the old model's sigmoids in the old
-    columns and the label in the new.
+    """ICaRL: binary cross-entropy, mean over all columns.
+
+    The targets are the old model's sigmoids in the old columns and the label in the new ones.
     """
 
     def check(self) -> None:
@@ -236,9 +237,8 @@ class ICaRLHost(Host):
             )
 
     def after_forward(self) -> None:
-        self.old_logits = (
-            self.strategy._criterion.old_logits
-        )  # the criterion drops them when it is called
+        # the criterion drops them when it is called
+        self.old_logits = self.strategy._criterion.old_logits
 
     def terms(self) -> list[Term]:
         logits, targets = self.strategy.mb_output, self.strategy.mb_y
@@ -254,11 +254,12 @@ class ICaRLHost(Host):
 
 
 def host_of(strategy: Strategy, plugin: object) -> Host:
-    """The adapter for this strategy, checked; a ValueError that names host and plugin where the
-    plugin cannot act.
+    """The adapter for this strategy, checked.
+
+    Raises a ValueError that names host and plugin if the plugin cannot act.
     """
-    kinds: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
-    adapter = next((adapter for kind, adapter in kinds.items() if isinstance(strategy, kind)), Host)
+    adapters: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
+    adapter = next((a for cls, a in adapters.items() if isinstance(strategy, cls)), Host)
     if adapter is Host and any(isinstance(p, BiCPlugin) for p in strategy.plugins):
         adapter = BiCHost
     host = adapter(strategy)

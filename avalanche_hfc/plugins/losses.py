@@ -1,4 +1,4 @@
-"""GFC and GRD as additive plugins: they add to the host's loss, wherever the host computed it."""
+"""GFC and GRD as additive plugins: they add to the host's loss, wherever the host computes it."""
 
 from numbers import Real
 from typing import Literal
@@ -16,8 +16,9 @@ Weight = float | int | Literal["balanced"]
 
 
 class HostedPlugin(SupervisedPlugin):
-    """A loss term inside a host: finds the host's adapter, keeps the step table, does nothing in
-    the first step (Eq. 14: t ≥ 2).
+    """A loss term in a host: finds the host's adapter and maintains the step table.
+
+    It adds nothing in the first step (Eq. 14: t ≥ 2).
     """
 
     host: Host
@@ -36,9 +37,8 @@ class HostedPlugin(SupervisedPlugin):
         self.loss_terms = {}
 
     def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
-        StepTable.of(strategy).on(
-            strategy.mb_output
-        )  # a class outside the head: said before the first update, in the first step too
+        # raises before the first update, in the first step too, if a class is outside the head
+        StepTable.of(strategy).on(strategy.mb_output)
         self.host.after_forward()
 
     def before_backward(self, strategy: Strategy, **kwargs: object) -> None:
@@ -49,7 +49,14 @@ class HostedPlugin(SupervisedPlugin):
             strategy.loss = strategy.loss + term / self.host.later_factor(self)
 
     def term(self, table: StepTable) -> tuple[str, Tensor]:
-        """Name and value of what is added to the loss of this batch."""
+        """Name and value of what is added to the loss of this batch.
+
+        Args:
+            table: The strategy's step table.
+
+        Returns:
+            The name of the loss term and a scalar.
+        """
         raise NotImplementedError
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
@@ -57,14 +64,33 @@ class HostedPlugin(SupervisedPlugin):
         FrozenTeacher.of(strategy).forget_batch()
 
     def state_dict(self) -> State:
-        """The settings: nothing else outlives a batch."""
+        """The settings, for `load_state_dict`.
+
+        Returns:
+            The constructor's arguments; no other value outlives a batch.
+        """
         return {"weight": self.weight}
 
     def load_state_dict(self, state: State) -> None:
+        """Check the settings; there is nothing to restore.
+
+        Args:
+            state: A dictionary from `state_dict`.
+
+        Raises:
+            ValueError: If the settings differ.
+        """
         self.check_state(state)
 
     def check_state(self, state: State) -> None:
-        """A state trained with other settings is refused: going on would be another training."""
+        """Check that a state was made with the same settings.
+
+        Args:
+            state: A dictionary from `state_dict`.
+
+        Raises:
+            ValueError: If the settings differ.
+        """
         if state != self.state_dict():
             raise ValueError(
                 f"{type(self).__name__}: the state was trained with {state}, this plugin has "
@@ -73,12 +99,26 @@ class HostedPlugin(SupervisedPlugin):
 
 
 class GFCPlugin(HostedPlugin):
-    """Adds c · mean((weight · w - 1) · CE), c the host's own factor: a cross-entropy host then
-    minimises weight · L_FC (Eq. 9).
+    """Gradient-balanced forgetting compensation: the host minimises weight · L_FC (Eq. 9).
 
-    `weight` is a number above 0, or "balanced": 1 - K^o/(K^o+K^t). With weight · w = 1 nothing
-    changes, bitwise. The weights w come from the softmax over the columns of the host's own
-    cross-entropy, those of classes seen. Acts from the second step on.
+    The plugin adds c · mean((weight · w - 1) · CE) to the loss, where c is the factor of the
+    cross-entropy in the host's loss and w the weights of `compensation_weights`. With weight · w =
+    1 nothing changes, bit for bit. It acts from the second step on, in Naive, Replay, LwF, EWC,
+    Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise the criterion on `mb_output`.
+
+    Args:
+        weight: α_1 of Eq. 14: a number above 0, or ``"balanced"`` for 1 - K^o/(K^o+K^t).
+
+    Raises:
+        ValueError: If the weight is not allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche.training import Naive
+        >>> from avalanche_hfc.plugins import GFCPlugin
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[GFCPlugin()])
     """
 
     def __init__(self, *, weight: Weight = 1.0):
@@ -87,19 +127,36 @@ class GFCPlugin(HostedPlugin):
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
         added = [
-            part.scale
-            * ((weight * table.weights(part.logits, part.targets) - 1) * part.losses).mean()
-            for part in self.host.terms()
+            term.scale
+            * ((weight * table.weights(term.logits, term.targets) - 1) * term.losses).mean()
+            for term in self.host.terms()
         ]
         return "compensation", sum(added[1:], start=added[0])
 
 
 class GRDPlugin(HostedPlugin):
-    """Adds weight · L_RD (Eq. 13), with the model of the step before as teacher.
+    """Gradient-balanced relation distillation: adds weight · L_RD (Eq. 13) to the host's loss.
 
-    `weight` is a number above 0, or "balanced": K^o/(K^o+K^t). `normalise` and `average` as in
-    `relation_distillation`; False and "seen" are the equation as printed. Acts from the second step
-    on.
+    The teacher is the model at the end of the previous step. It acts from the second step on, in
+    the same hosts as `GFCPlugin`.
+
+    Args:
+        weight: α_2 of Eq. 14: a number above 0, or ``"balanced"`` for K^o/(K^o+K^t).
+        normalise: Divide each row of the relation targets by its sum, see `relation_distillation`.
+            False is the equation as printed.
+        average: Mean over the classes ``"present"`` in the batch, or over all classes ``"seen"`` as
+            printed.
+
+    Raises:
+        ValueError: If a value is not allowed.
+
+    Example:
+        >>> import torch
+        >>> from avalanche.training import Naive
+        >>> from avalanche_hfc.plugins import GRDPlugin
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[GRDPlugin()])
     """
 
     def __init__(
@@ -149,6 +206,7 @@ class GRDPlugin(HostedPlugin):
 
 
 def checked_weight(owner: str, weight: Weight) -> Weight:
+    """The weight, or a ValueError if it is neither a positive number nor "balanced"."""
     number = isinstance(weight, Real) and not isinstance(weight, bool)
     if weight == "balanced" or (number and 0 < weight < float("inf")):
         return weight

@@ -1,6 +1,4 @@
-"""What the released code does to a training run: its loss, its learning rates, its optimizer's
-quirks.
-"""
+"""The training loop of HFC's released code: loss, learning rates, and the optimizer's defects."""
 
 from typing import Any
 
@@ -17,10 +15,9 @@ from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
 class OfficialLossPlugin(SupervisedPlugin):
-    """`official_hfc` in the place of the criterion while training; in evaluation the criterion
-    given here speaks.
+    """`official_hfc` as the criterion in training; `eval_criterion` in evaluation.
 
-    Criterion and plugin in one, as Avalanche's ICaRL does it: give it to a strategy as `criterion`.
+    Criterion and plugin in one, as in Avalanche's ICaRL: pass it to a strategy as `criterion`.
     """
 
     def __init__(self, *, eval_criterion: Criterion):
@@ -53,11 +50,11 @@ class OfficialLossPlugin(SupervisedPlugin):
 
 
 class WarmUpCosinePlugin(SupervisedPlugin):
-    """Learning rate of an epoch, the same in every step: `warm_up` epochs of (e+1)/(warm_up+1),
-    then the cosine from the base rate.
+    """Learning rate of each epoch, the same in every step: `warm_up` epochs, then a cosine.
 
-    A group's rate is `lr` times its entry `scale` (1 without one). The cosine runs over all epochs
-    of the step, from `lr` to `lowest_lr`.
+    The rate of a parameter group is `lr` times its entry `scale` (1 without one). Epoch e of the
+    warm-up has the fraction (e+1)/(warm_up+1) of the rate. The cosine runs over all epochs of the
+    step, from `lr` to `lowest_lr`.
     """
 
     def __init__(self, *, lr: float, lowest_lr: float, warm_up: int):
@@ -65,6 +62,7 @@ class WarmUpCosinePlugin(SupervisedPlugin):
         self.lr, self.lowest_lr, self.warm_up = lr, lowest_lr, warm_up
 
     def rate(self, epoch: int, num_epochs: int) -> float:
+        """The learning rate of an epoch, counted from 0 within the step."""
         if epoch < self.warm_up:
             return warm_up(self.lr, epoch, self.warm_up)
         return cosine(self.lr, self.lowest_lr, epoch, num_epochs)
@@ -76,11 +74,11 @@ class WarmUpCosinePlugin(SupervisedPlugin):
 
 
 class OptimizerQuirksPlugin(SupervisedPlugin):
-    """The released code makes a new optimizer every epoch, and the group of TSA, token and head is
-    empty in two epochs out of three.
+    """Two defects of the released code: a new optimizer every epoch, and an empty parameter group.
 
-    Gradients that are taken away stand for the empty group: the optimizer then moves nothing, and
-    no schedule is disturbed. With a single group of parameters only the moments start anew.
+    The group of TSA, token and head is empty in two epochs out of three. Its gradients are removed
+    in these epochs, so that the optimizer changes nothing and no schedule is disturbed. With a
+    single parameter group only the moments start anew.
     """
 
     def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
@@ -94,9 +92,7 @@ class OptimizerQuirksPlugin(SupervisedPlugin):
 
 
 def further_groups(optimizer: Optimizer) -> list[Options]:
-    """The groups behind the first; where groups have a `scale`, those with another than the
-    first.
-    """
+    """The groups after the first; with a `scale`, those whose scale differs from the first's."""
     first, *others = optimizer.param_groups
     return [
         group for group in others if "scale" not in first or group.get("scale") != first["scale"]

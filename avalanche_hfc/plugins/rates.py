@@ -1,20 +1,17 @@
-"""Learning rates as functions of the epoch: the one warm-up and the one cosine. Epochs count from
-0.
-"""
+"""Learning rates as functions of the epoch, counted from 0: one warm-up and one cosine."""
 
 import math
 
 
 def cosine(first: float, last: float, epoch: int, num_epochs: int) -> float:
-    """From `first` in epoch 0 down along half a cosine, which would reach `last` in epoch
-    `num_epochs`.
-    """
+    """Half a cosine from `first` in epoch 0, which would reach `last` in epoch `num_epochs`."""
     return last + (first - last) * (1 + math.cos(math.pi * epoch / num_epochs)) / 2
 
 
 def warm_up(lr: float, epoch: int, num_epochs: int, start: float | None = None) -> float:
-    """The rate of one of the first `num_epochs`: (epoch+1)/(num_epochs+1) of `lr`, or, with a
-    `start`, equal parts from it on.
+    """The rate in one of the first `num_epochs` epochs.
+
+    (epoch+1)/(num_epochs+1) of `lr`, or with a `start` equal increments from it.
     """
     if start is None:
         return lr * (epoch + 1) / (num_epochs + 1)

@@ -1,6 +1,4 @@
-"""Which step brought each class: what GFC, GRD and a strategy must agree on. One table per
-strategy.
-"""
+"""Which step introduced each class, in one table per strategy that all plugins share."""
 
 from typing import NamedTuple
 
@@ -13,17 +11,26 @@ from avalanche_hfc.losses import compensation_weights
 
 
 class SampleWeights(NamedTuple):
-    """W_i of Eq. 9 of a batch, and the step that brought the class of each sample."""
+    """Weights w_i of Eq. 9 of a batch, and the step that introduced the class of each sample."""
 
     weights: Float[Tensor, "b"]
     steps: Int[Tensor, "b"]
 
 
 class StepTable:
-    """class id -> step. `on(logits)` gives `steps (C,)` for the losses, on the logits' device.
+    """Which step introduced each class, shared by the plugins of a strategy.
 
-    `sample_weights` are those that the losses of HFC gave the batch, from the forward pass to the
-    end of the iteration; else None.
+    `step_of` maps a class id to its step. `sample_weights` holds the weights that the losses of HFC
+    gave to the samples of the batch, from the forward pass to the end of the iteration; None
+    otherwise.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.plugins import StepTable
+        >>> table = StepTable()
+        >>> table.load_state_dict({"classes": [0, 1, 2], "steps": [0, 0, 1]})
+        >>> table.on(torch.zeros(1, 4)), table.num_old
+        (tensor([ 0,  0,  1, -1]), 2)
     """
 
     def __init__(self) -> None:
@@ -35,14 +42,30 @@ class StepTable:
 
     @classmethod
     def of(cls, strategy: Strategy) -> "StepTable":
-        """The strategy's one table, made when first asked for."""
+        """The table of a strategy, created on first use.
+
+        Args:
+            strategy: An Avalanche strategy.
+
+        Returns:
+            The table, kept as ``strategy.step_table``.
+        """
         if not hasattr(strategy, "step_table"):
             strategy.step_table = cls()
         return strategy.step_table
 
     def learn(self, experience: Experience, step: int) -> None:
-        """Note the classes of a step before it is trained. Saying it again for the same step
-        changes nothing.
+        """Record the classes of a step before it is trained.
+
+        Recording them again for the same step changes nothing.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
+            step: Number of the step, counted from 0.
+
+        Raises:
+            ValueError: If a class belongs to another step, or the classes of an earlier step are
+                unknown.
         """
         class_ids = {int(class_id) for class_id in classes_of(experience)}
         again = sorted(c for c in class_ids if self.step_of.get(c, step) != step)
@@ -61,22 +84,24 @@ class StepTable:
         self._take(self.step_of | dict.fromkeys(sorted(class_ids), step))
 
     def _take(self, step_of: dict[int, int]) -> None:
-        """Counted here, once: plugins ask in every batch."""
+        """Replace the table; counts are computed once because plugins need them in every batch."""
         self.step_of, self._tensor = step_of, None
         current = self.current
         self._num_old = sum(step < current for step in step_of.values())
 
     @property
     def current(self) -> int:
+        """Number of the current step; -1 before the first."""
         return max(self.step_of.values(), default=-1)
 
     @property
     def num_seen(self) -> int:
+        """K^o + K^t: number of classes seen so far."""
         return len(self.step_of)
 
     @property
     def num_old(self) -> int:
-        """K^o: classes of all steps but the current one."""
+        """K^o: number of classes of all steps but the current one."""
         return self._num_old
 
     @property
@@ -85,10 +110,28 @@ class StepTable:
         return self.num_old / max(self.num_seen, 1)
 
     def classes_of_step(self, step: int) -> set[int]:
-        return {class_id for class_id, own in self.step_of.items() if own == step}
+        """The classes of one step.
+
+        Args:
+            step: Number of the step.
+
+        Returns:
+            Their class ids.
+        """
+        return {class_id for class_id, arrival in self.step_of.items() if arrival == step}
 
     def on(self, logits: Float[Tensor, "b C"]) -> Int[Tensor, "C"]:
-        """`steps (C,)`: -1 in the columns of classes not seen yet."""
+        """The table as a tensor, as the losses take it.
+
+        Args:
+            logits: Logits of shape ``(b, C)``, which give the width and the device.
+
+        Returns:
+            The step of each class, shape ``(C,)``; -1 for classes not seen yet.
+
+        Raises:
+            ValueError: If a class has no column.
+        """
         width = logits.shape[1]
         if (
             self._tensor is None
@@ -109,7 +152,15 @@ class StepTable:
     def weights(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
     ) -> Float[Tensor, "b"]:
-        """Weights of Eq. 9 for these logits, computed once per batch however many plugins ask."""
+        """The sample weights of Eq. 9, computed once per batch.
+
+        Args:
+            logits: Logits of shape ``(b, C)``.
+            targets: Class ids of shape ``(b,)``.
+
+        Returns:
+            Weights of shape ``(b,)``, see `compensation_weights`; also kept as `sample_weights`.
+        """
         if self._weights is None or self._weights[0] is not logits:
             steps = self.on(logits)
             self._weights = (logits, compensation_weights(logits, targets, steps))
@@ -117,25 +168,41 @@ class StepTable:
         return self._weights[1]
 
     def note_weights(self, weights: Float[Tensor, "b"], steps: Int[Tensor, "b"]) -> None:
-        """Keep the weights of the batch for whoever wants to look at them; `steps` are those of its
-        samples.
+        """Keep the sample weights of the batch as `sample_weights`.
+
+        Args:
+            weights: Weights of shape ``(b,)``.
+            steps: The step of each sample's class, shape ``(b,)``.
         """
         self.sample_weights = SampleWeights(weights.detach(), steps)
 
     def forget_batch(self) -> None:
+        """Discard the weights of the batch."""
         self._weights = None
         self.sample_weights = None
 
     def state_dict(self) -> State:
+        """The table, for `load_state_dict`.
+
+        Returns:
+            Two lists of equal length: `classes` and `steps`.
+        """
         return {"classes": list(self.step_of), "steps": list(self.step_of.values())}
 
     def load_state_dict(self, state: State) -> None:
+        """Restore the table.
+
+        Args:
+            state: A dictionary from `state_dict`.
+        """
         self._take(dict(zip(state["classes"], state["steps"], strict=True)))
 
 
 def classes_of(experience: Experience) -> list[int]:
-    """Class ids of an experience. `classes_in_this_experience` is a list or a set, by benchmark;
-    absent without a timeline.
+    """Class ids of an experience, sorted.
+
+    `classes_in_this_experience` is a list or a set, depending on the benchmark; without a class
+    timeline it is missing, which raises a ValueError.
     """
     class_ids = getattr(experience, "classes_in_this_experience", None)
     if class_ids is None:
@@ -147,9 +214,7 @@ def classes_of(experience: Experience) -> list[int]:
 
 
 def known_classes(experience: Experience) -> set[int]:
-    """Class ids of an experience and, where the benchmark tells them, of those before and
-    after it.
-    """
+    """Class ids of an experience and, if the benchmark knows them, of those before and after it."""
     known = set(classes_of(experience))
     for name in ("previous_classes", "future_classes"):
         known |= {int(class_id) for class_id in getattr(experience, name, None) or ()}

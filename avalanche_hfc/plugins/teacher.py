@@ -1,4 +1,4 @@
-"""The frozen model of the step before, shared by all plugins of a strategy."""
+"""The frozen model of the previous step, shared by all plugins of a strategy."""
 
 import copy
 from collections.abc import Callable
@@ -12,8 +12,18 @@ from avalanche_hfc._types import Strategy
 
 
 class FrozenTeacher:
-    """Θ^{t-1}: a copy in eval mode, without gradients. One forward per batch however many plugins
-    ask.
+    """The model of the previous step, frozen: a copy in eval mode without gradients.
+
+    Its output is computed once per batch, however many plugins use it. `model` is None before the
+    first step has ended; `taken_after` is the step at whose end the model was copied.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.plugins import FrozenTeacher
+        >>> teacher = FrozenTeacher()
+        >>> teacher.hold(torch.nn.Linear(2, 3), step=0)
+        >>> teacher.logits(torch.zeros(1, 2), lambda model, x: model(x)).requires_grad
+        False
     """
 
     def __init__(self) -> None:
@@ -23,20 +33,35 @@ class FrozenTeacher:
 
     @classmethod
     def of(cls, strategy: Strategy) -> "FrozenTeacher":
-        """The strategy's one teacher, made when first asked for."""
+        """The teacher of a strategy, created on first use.
+
+        Args:
+            strategy: An Avalanche strategy.
+
+        Returns:
+            The teacher, kept as ``strategy.frozen_teacher``.
+        """
         if not hasattr(strategy, "frozen_teacher"):
             strategy.frozen_teacher = cls()
         return strategy.frozen_teacher
 
     def take(self, strategy: Strategy) -> None:
-        """Copy the model at the end of a step; the second plugin that says so changes nothing."""
+        """Copy the model at the end of a step; a second call in the same step changes nothing.
+
+        Args:
+            strategy: An Avalanche strategy.
+        """
         if self.taken_after != strategy.clock.train_exp_counter:
             self.model = None  # before the copy: two teachers at once are memory for nothing
             self.hold(copy.deepcopy(strategy.model), strategy.clock.train_exp_counter)
 
     def hold(self, model: nn.Module, step: int | None) -> None:
-        """Freeze this model and teach with it. `train()` first: a head padded by an evaluation
-        drops its padding.
+        """Use this model as the teacher and freeze it.
+
+        Args:
+            model: The model; it is not copied. `train()` is called first, so that a head padded by
+                an evaluation drops its padding.
+            step: The step at whose end the model was taken.
         """
         self.model = model.train().eval().requires_grad_(False)
         self.taken_after = step
@@ -45,13 +70,27 @@ class FrozenTeacher:
     def logits(
         self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]
     ) -> Float[Tensor, "b K"]:
-        """The teacher's logits of this batch. `forward` is how the host asks a model for logits."""
+        """The teacher's logits of a batch.
+
+        Args:
+            x: Images of the batch.
+            forward: A function of the model and the images that returns logits.
+
+        Returns:
+            Logits of shape ``(b, K)``, without gradient.
+        """
         return self.output(x, forward)
 
     @torch.no_grad()
     def output(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Any]) -> Any:
-        """What `forward(teacher, x)` gives for this batch: logits, features, whatever the host
-        needs. Asked again, it is not run again.
+        """The teacher's output for a batch, for example logits or features.
+
+        Args:
+            x: Images of the batch.
+            forward: A function of the model and the images.
+
+        Returns:
+            The result of `forward`, without gradient. For the same `x` it is computed once.
         """
         assert self.model is not None
         if self._batch is None or self._batch[0] is not x:
@@ -59,4 +98,5 @@ class FrozenTeacher:
         return self._batch[1]
 
     def forget_batch(self) -> None:
+        """Discard the output of the batch."""
         self._batch = None

@@ -13,6 +13,7 @@ from avalanche_hfc.recipes.schema import (
     TrainRecipe,
 )
 from avalanche_hfc.recipes.settings import DEMO_EPOCHS, DEMO_MEMORY
+from avalanche_hfc.recipes.signatures import method_options, model_options
 from avalanche_hfc.recipes.tables import DEMO_METHODS, FURTHER_TABLES, TABLES, PaperCell, TableCell
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "SCALES",
     "METHODS",
     "MODELS",
+    "method_options",
+    "model_options",
     "TABLES",
     "FURTHER_TABLES",
     "PaperCell",

@@ -4,11 +4,10 @@ from difflib import get_close_matches
 from functools import cache
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.recipes.options import Value
 from avalanche_hfc.recipes.schema import SCALES, Recipe
-from avalanche_hfc.recipes.settings import layers
+from avalanche_hfc.recipes.settings import from_layers, layers
 from avalanche_hfc.recipes.tables import SPECS
-from avalanche_hfc.recipes.user_data import asks_for_own, own_recipe
+from avalanche_hfc.recipes.user_data import is_user_recipe, user_recipe
 
 
 def all_names(scale: str | None = None) -> list[str]:
@@ -20,17 +19,25 @@ def all_names(scale: str | None = None) -> list[str]:
 
 @cache
 def recipe(name: str) -> Recipe:
-    """The recipe of a name; of one that does not exist, a ValueError with the nearest."""
-    if asks_for_own(name):
-        return own_recipe(name)
+    """The recipe of a name.
+
+    Args:
+        name: one of `all_names()`, or a name for your data or method, such as `folder-t5-hfc`.
+
+    Returns:
+        The recipe, with the source of each of its values.
+
+    Raises:
+        ValueError: the name does not exist; with the nearest that do.
+
+    Example:
+        >>> recipe("digits-b0-t5-hfc@demo").train.epochs
+        20
+    """
+    if is_user_recipe(name):
+        return user_recipe(name)
     if name not in SPECS:
         near = get_close_matches(name, SPECS, n=4, cutoff=0.5)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise ValueError(f"Unknown recipe {name!r}.{hint} `hfc list` shows all.")
-    spec = SPECS[name]
-    leaves: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    for source, values in layers(spec):
-        leaves |= values
-        sources |= dict.fromkeys(values, source)
-    return Recipe.of(name, spec.scale, leaves, sources)
+    return from_layers(name, SPECS[name].scale, layers(SPECS[name]))

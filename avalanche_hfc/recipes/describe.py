@@ -75,9 +75,10 @@ def command(recipe: Recipe) -> str:
     file = recipe.data.dataset == "npz" or (
         recipe.data.dataset == "cifar100" and recipe.scale == "small"
     )
-    place = str(recipe.own.get("data", "FILE" if file else "FOLDER"))
-    data = [] if recipe.data.dataset == "digits" else ["--data", place]
-    return shlex.join(["hfc", "run", recipe.name, *data, *changed])
+    path = str(recipe.paths.get("data", "FILE" if file else "FOLDER"))
+    data = [] if recipe.data.dataset == "digits" else ["--data", path]
+    skip = ["--skip-bad"] if recipe.paths.get("skip_bad") else []
+    return shlex.join(["hfc", "run", recipe.name, *data, *skip, *changed])
 
 
 def text_of(value: Value) -> str:
@@ -110,7 +111,7 @@ def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int
     """Images that pass through training in each step, all epochs of all phases; roughly."""
     train, memory = recipe.train, recipe.memory
     seen_classes = seen_images = 0
-    found = []
+    by_step = []
     for step, (classes, arriving) in enumerate(sizes):
         kept = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         if recipe.method.name in ON_ALL_SEEN:
@@ -121,8 +122,8 @@ def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int
         exemplars = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         for name, epochs in later_epochs(recipe).items() if step else ():
             total += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
-        found.append(total)
-    return found
+        by_step.append(total)
+    return by_step
 
 
 def later_epochs(recipe: Recipe) -> dict[str, int]:
@@ -160,7 +161,7 @@ def cost(recipe: Recipe) -> str:
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
     if recipe.name not in SPECS:
-        return "no number of the paper: data or a method of your own"
+        return "no number of the paper: your data or method"
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":
@@ -172,12 +173,12 @@ def expectation(recipe: Recipe) -> str:
         assert any(spec.row == cell.row for cells in FURTHER.values() for cell in cells)
         return "no number of the paper: a row of ours on its protocol"
     where = f"row {spec.row}, losses {spec.losses}, backbone {spec.backbone}"
-    kind = (
+    measure = (
         "the last accuracy, printed under every T"
         if spec.row in UPPER_BOUNDS
         else "the average over steps; single run of the authors"
     )
-    return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {kind}"
+    return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {measure}"
 
 
 def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
@@ -192,13 +193,13 @@ def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
         for row in ("hfc", "hfc-paper", "hfc-official")
         if spec.parts.method == "hfc" and row != spec.row
     ]
-    own = recipe.leaves()
-    forms = {}
-    for name in names:
-        if name in SPECS:
-            forms[name] = {
-                leaf: (own[leaf], value)
-                for leaf, value in recipe_of(name).leaves().items()
-                if own[leaf] != value
-            }
-    return forms
+    leaves = recipe.leaves()
+    return {
+        name: {
+            leaf: (leaves[leaf], value)
+            for leaf, value in recipe_of(name).leaves().items()
+            if leaves[leaf] != value
+        }
+        for name in names
+        if name in SPECS
+    }

@@ -24,21 +24,20 @@ def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
     name stands under its first table.
     """
     globbing = any(sign in pattern for sign in "*?[")
-    found: dict[tuple[str, str], list[str]] = {}
-    taken: set[str] = set()
+    first_table: dict[str, tuple[str, str]] = {}
     for table, scales in ALL_TABLES.items():
         for scale, entries in scales.items():
-            for name in dict.fromkeys(entry.recipe for entry in entries):
-                if name not in taken and (
-                    fnmatchcase(name, pattern) if globbing else pattern in name
-                ):
-                    taken.add(name)
-                    found.setdefault((table, scale), []).append(name)
-    if not found:
+            for name in (entry.recipe for entry in entries):
+                if fnmatchcase(name, pattern) if globbing else pattern in name:
+                    first_table.setdefault(name, (table, scale))
+    if not first_table:
         near = get_close_matches(pattern, SPECS, n=4, cutoff=0.4)
         hint = f" Near ones: {', '.join(near)}." if near else ""
         raise ValueError(f"No recipe matches {pattern!r}.{hint} `hfc list` shows all.")
-    return found
+    by_table: dict[tuple[str, str], list[str]] = {}
+    for name, heading in first_table.items():
+        by_table.setdefault(heading, []).append(name)
+    return by_table
 
 
 def digest() -> dict[tuple[str, str], list[str]]:
@@ -61,8 +60,8 @@ def braced(entries: list[TableCell]) -> list[str]:
     for key, rows in steps.items():
         spec = Spec(*key)
         same: dict[tuple[int, ...], list[str]] = {}
-        for row, own in rows.items():
-            same.setdefault(tuple(own), []).append(row)
+        for row, numbers_of_steps in rows.items():
+            same.setdefault(tuple(numbers_of_steps), []).append(row)
         for numbers, names in same.items():
             memory = "" if spec.per_class is None else f"-m{spec.per_class}"
             steps_list = braces([str(number) for number in numbers])
@@ -72,5 +71,5 @@ def braced(entries: list[TableCell]) -> list[str]:
     return lines
 
 
-def braces(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else "{" + ",".join(words) + "}"
+def braces(alternatives: list[str]) -> str:
+    return alternatives[0] if len(alternatives) == 1 else "{" + ",".join(alternatives) + "}"

@@ -10,7 +10,7 @@ BASE        0: equal steps; 50: a base step with half of the classes comes first
 STEPS       the number of steps, the base step not counted
 EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 1000
 at scale small, 20 at scale demo
-METHOD      a row of a table: a key of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper,
+METHOD      a row of a table: one of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper,
 hfc-official
 +hfc        with both losses of HFC put into the method
 BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT,
@@ -76,8 +76,8 @@ class Spec(NamedTuple):
         return ROWS.get(self.row, Row(self.row))
 
     @property
-    def kind(self) -> str:
-        """The model, a key of MODELS."""
+    def model(self) -> str:
+        """The model, one of MODELS."""
         return {
             "vit-base": self.parts.vit,
             "resnet-32": "resnet32",

@@ -7,13 +7,15 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
-from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe
+from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.user_data import read_class_order
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
-)  # another value has other options: another recipe
+)  # another model or method has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
 GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
+CLASS_ORDER = "data.class_order"
 WORDS = {"none": None, "true": True, "false": False}
 
 
@@ -24,36 +26,35 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     A memory in total takes the place of one per class, and the other way round; another backbone
     comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
     """
-    leaves = recipe.leaves()
+    leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
     for name, text in given.items():
         leaf = leaf_of(recipe, name)
         if leaf in changed:
             raise ValueError(f"{leaf} is given twice.")
-        changed[leaf] = read(leaf, recipe.option(leaf), text)
+        changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
         changed = {**dict.fromkeys(GEOMETRY), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
-    changed_recipe = Recipe.of(
-        recipe.name, recipe.scale, {**leaves, **changed}, sources, {**recipe.overrides, **changed}
-    )
-    return replace(changed_recipe, own=recipe.own)
+    overrides = {**recipe.overrides, **changed}
+    changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
+    return replace(changed_recipe, paths=recipe.paths)
 
 
 def leaf_of(recipe: Recipe, name: str) -> str:
     """The path behind a path or a unique last name. Dashes count as underscores."""
     asked = name.replace("-", "_")
     leaves = list(recipe.leaves())
-    found = [leaf for leaf in leaves if asked == leaf] or [
+    short = {leaf.split(".", 1)[1]: leaf for leaf in leaves}
+    matches = [leaf for leaf in leaves if asked == leaf] or [
         leaf for leaf in leaves if leaf.split(".", 1)[1] == asked
     ]
-    if len(found) > 1:
-        raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(found)}.")
-    if not found:
-        short = {leaf.split(".", 1)[1]: leaf for leaf in leaves}
+    if len(matches) > 1:
+        raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(matches)}.")
+    if not matches:
         for before, now in RENAMED.get(recipe.method.name, {}).items():
             short |= dict.fromkeys((before, f"method.{before}"), f"method.{now}")
         near = dict.fromkeys(
@@ -61,17 +62,17 @@ def leaf_of(recipe: Recipe, name: str) -> str:
         )
         hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
         raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
-    if found[0] in FIXED:
+    if matches[0] in FIXED:
         raise ValueError(
-            f"{found[0]} cannot be changed: its options would be others. Choose another "
+            f"{matches[0]} cannot be changed: its options would be others. Choose another "
             "recipe; `hfc list` shows all."
         )
-    return found[0]
+    return matches[0]
 
 
 def read(leaf: str, option: Option, text: str) -> Value:
     """The value that a text stands for."""
-    value = _read(option, text.strip())
+    value = read_class_order(text) if leaf == CLASS_ORDER else _read(option, text.strip())
     try:
         check(leaf, option, value)
     except ValueError:
@@ -81,14 +82,14 @@ def read(leaf: str, option: Option, text: str) -> Value:
 
 def _read(option: Option, text: str) -> Value:
     word = WORDS.get(text.lower(), text)
-    if type(word) in option.kinds and not isinstance(word, str):
+    if type(word) in option.types and not isinstance(word, str):
         return word
     try:
-        if tuple in option.kinds and (float not in option.kinds or "," in text):
+        if tuple in option.types and (float not in option.types or "," in text):
             return () if text.lower() == "none" else tuple(float(part) for part in text.split(","))
-        if int in option.kinds:
+        if int in option.types:
             return int(text)
-        if float in option.kinds:
+        if float in option.types:
             return float(text)
     except ValueError:
         pass

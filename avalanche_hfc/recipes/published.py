@@ -178,8 +178,10 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ),
     ("dytox", "demo"): (
         (
-            "our choice: digits are not augmented, copies of an image would be the same",
+            "our choice: images are not augmented here, copies would be the same",
             dict(repeats=1),
         ),
     ),
+    ("ranpac", "any"): (("published: RanPAC", dict(num_features=10000)),),
+    ("ranpac", "demo"): (("our choice, that of `hfc demo`", dict(num_features=500)),),
 }

@@ -1,16 +1,21 @@
 """What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+import json
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import cache
-from types import UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import get_args, get_type_hints
 
 from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.recipes.options import MODELS, Option, Value, check
-from avalanche_hfc.recipes.user_methods import method_options, total_only, without_memory
+from avalanche_hfc.recipes.options import Option, Value, check
+from avalanche_hfc.recipes.signatures import (
+    method_options,
+    model_options,
+    total_only,
+    without_memory,
+)
 
 SCALES = {
     "paper": "the paper's data and models; a GPU",
@@ -19,7 +24,7 @@ SCALES = {
 }
 CHOICES = {
     "data.dataset": ("cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"),
-    "data.transforms": ("dytox", "official", "plain"),
+    "data.transforms": ("dytox", "official", "plain", "flip-crop"),
     "train.optimizer": ("adamw", "sgd"),
     "train.schedule": ("constant", "cosine", "drops"),
 }
@@ -40,16 +45,17 @@ def with_current_names(held: Record) -> Json:
     return current
 
 
-def positive(place: str, **numbers: float | int | None) -> None:
+def positive(part: str, **numbers: float | int | None) -> None:
+    """Refuse numbers that are not above 0 and finite; None passes."""
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"{place}.{name} must be a number above 0, got {value!r}.")
+            raise ValueError(f"{part}.{name} must be a number above 0, got {value!r}.")
 
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """`class_order`: "paper", a name of CLASS_ORDERS, or None for a permutation drawn by the run's
-    seed.
+    """`class_order`: "paper", a name of CLASS_ORDERS, the names of all classes, or None for a
+    permutation drawn by the run's seed.
 
     `train_per_class` and `test_per_class` take the first images of each class, in the order of the
     data; None: all.
@@ -58,7 +64,7 @@ class DataRecipe:
     dataset: str
     num_steps: int
     base_fraction: float | int
-    class_order: str | None
+    class_order: str | tuple | None
     transforms: str
     image_size: int
     train_per_class: int | None
@@ -191,7 +197,7 @@ class ModelRecipe:
     options: Options
 
     def __post_init__(self) -> None:
-        check_options("model", lookup(MODELS, self.kind, "model"), dict(self.options))
+        check_options("model", model_options(self.kind), dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -215,14 +221,14 @@ PARTS: dict[str, type] = {
 CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
 
 
-def check_options(place: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
+def check_options(part: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
     if set(known) != set(given):
         raise ValueError(
-            f"{place} needs exactly the options {', '.join(known) or '(none)'}; got "
+            f"{part} needs exactly the options {', '.join(known) or '(none)'}; got "
             f"{', '.join(given) or '(none)'}."
         )
     for name, value in given.items():
-        check(f"{place}.{name}", known[name], value)
+        check(f"{part}.{name}", known[name], value)
 
 
 @dataclass(frozen=True)
@@ -230,8 +236,8 @@ class Recipe:
     """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says
     of each where it comes from.
 
-    `overrides` are the leaves that the user has changed; `own` says what lies outside: where data
-    of the user's own is, folders learned.
+    `overrides` are the leaves that the user has changed; `paths` says where your data is and which
+    folders were learned.
     """
 
     name: str
@@ -243,12 +249,13 @@ class Recipe:
     method: MethodRecipe
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
-    own: Mapping[str, Value] = field(default_factory=dict)
+    paths: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
+        options = leaf_options(self.model.kind, self.method.name)
         for leaf, value in self.leaves().items():
-            check(leaf, self.option(leaf), value)
+            check(leaf, options[leaf], value)
         method, memory = self.method.name, self.memory
         if without_memory(method) != (memory.mem_size is None and memory.per_class is None):
             allowed = "keeps no memory" if without_memory(method) else "needs mem_size or per_class"
@@ -260,23 +267,16 @@ class Recipe:
 
     def leaves(self) -> dict[str, Value]:
         """Every value by its path."""
-        found: dict[str, Value] = {}
+        leaves: dict[str, Value] = {}
         for part in PARTS:
-            values = {
-                entry.name: getattr(getattr(self, part), entry.name)
-                for entry in fields(PARTS[part])
-            }
+            values = vars(getattr(self, part)).copy()
             values |= dict(values.pop("options", ()))
-            found |= {f"{part}.{name}": value for name, value in values.items()}
-        return found
+            leaves |= {f"{part}.{name}": value for name, value in values.items()}
+        return leaves
 
     def option(self, leaf: str) -> Option:
         """What a leaf may be."""
-        part, name = leaf.split(".", 1)
-        own = {"model": MODELS[self.model.kind], "method": method_options(self.method.name)}.get(
-            part, {}
-        )
-        return own[name] if name in own else fixed_options()[leaf]
+        return leaf_options(self.model.kind, self.method.name)[leaf]
 
     @classmethod
     def of(
@@ -290,11 +290,11 @@ class Recipe:
         """The recipe with these leaves."""
         parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in leaves.items():
-            part, own = leaf.split(".", 1)
-            parts[part][own] = value
-        for part, chosen in CHOSEN.items():
-            kind = parts[part].pop(chosen)
-            parts[part] = {chosen: kind, "options": tuple(parts[part].items())}
+            part, key = leaf.split(".", 1)
+            parts[part][key] = value
+        for part, key in CHOSEN.items():
+            chosen = parts[part].pop(key)
+            parts[part] = {key: chosen, "options": tuple(parts[part].items())}
         made = {part: PARTS[part](**values) for part, values in parts.items()}
         return cls(
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
@@ -305,80 +305,51 @@ class Recipe:
         parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
-            parts[part][name] = list(value) if isinstance(value, tuple) else value
-        further = {
-            word: {
-                leaf: list(value) if isinstance(value, tuple) else value
-                for leaf, value in values.items()
-            }
-            for word, values in (("overrides", self.overrides), ("own", self.own))
-            if values or word == "overrides"
-        }
-        return {
-            "name": self.name,
-            "scale": self.scale,
-            **parts,
-            "sources": dict(self.sources),
-            **further,
-        }
+            parts[part][name] = value
+        recipe = {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources)}
+        recipe["overrides"] = dict(self.overrides)
+        if self.paths:
+            recipe["own"] = dict(self.paths)
+        return json.loads(json.dumps(recipe))
 
     @classmethod
     def from_dict(cls, held: Record) -> "Recipe":
         """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
         held = with_current_names(held)
-        words = {"name", "scale", *PARTS, "sources", "overrides"}
-        if set(held) - {"own"} != words:
-            wrong = "; ".join(
-                f"{word}: {', '.join(sorted(names))}"
-                for word, names in (
-                    ("missing", words - set(held)),
-                    ("unknown", set(held) - words - {"own"}),
-                )
-                if names
-            )
+        keys = {"name", "scale", *PARTS, "sources", "overrides"}
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
+        if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
-        expected = expected_leaves(leaves)
+        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
+        expected = set(leaf_options(*chosen))
         leaves |= {leaf: SINCE_0_1[leaf] for leaf in expected - set(leaves) if leaf in SINCE_0_1}
-        check_leaves(held["name"], leaves, expected)
-        overrides, own = (
-            {leaf: plain(value) for leaf, value in held.get(word, {}).items()}
-            for word in ("overrides", "own")
+        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
+        if wrong:
+            raise ValueError(
+                f"The recipe {held['name']} {wrong}: it was written by another version of this "
+                "package. Run it again to use it here."
+            )
+        overrides, paths = (
+            {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
+            for key in ("overrides", "own")
         )
         return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), own=own
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
         )
 
 
-def expected_leaves(leaves: Mapping[str, Value]) -> set[str]:
-    """The leaves that a recipe of this model and method has."""
-    expected = set(fixed_options())
-    for part, chosen in CHOSEN.items():
-        kind = leaves.get(f"{part}.{chosen}")
-        options = (
-            (lookup(MODELS, str(kind), "model") if part == "model" else method_options(str(kind)))
-            if kind is not None
-            else {}
-        )
-        expected |= {f"{part}.{option}" for option in options}
-    return expected
-
-
-def check_leaves(name: str, leaves: Mapping[str, Value], expected: set[str]) -> None:
-    """A ValueError that names the leaves by which a recipe written by another version differs from
-    one of this version.
-    """
-    differences = (("lacks", expected - set(leaves)), ("has unknown", set(leaves) - expected))
-    said = " and ".join(
-        f"{verb} {', '.join(sorted(names))}" for verb, names in differences if names
+def differences(
+    missing: str, unknown: str, expected: Set[str], given: Set[str], separator: str
+) -> str:
+    """The names that are missing and those that are not known, each behind its word; or empty."""
+    return separator.join(
+        f"{word} {', '.join(sorted(names))}"
+        for word, names in ((missing, expected - given), (unknown, given - expected))
+        if names
     )
-    if said:
-        raise ValueError(
-            f"The recipe {name} {said}: it was written by another version of this package. "
-            "Run it again to use it here."
-        )
 
 
 def plain(value: Value | list) -> Value:
@@ -388,15 +359,24 @@ def plain(value: Value | list) -> Value:
 @cache
 def fixed_options() -> dict[str, Option]:
     """What the leaves may be that every recipe has."""
-    found = {}
-    for part, kind in PARTS.items():
-        hints = get_type_hints(kind)
-        for entry in fields(kind):
-            if entry.name != "options":
-                hint = hints[entry.name]
-                kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-                if float in kinds:
-                    kinds = tuple(kind for kind in kinds if kind is not int)  # 0 for 0.0
-                leaf = f"{part}.{entry.name}"
-                found[leaf] = Option(None, tuple(kinds), CHOICES.get(leaf, ()))
-    return found
+    options = {}
+    for part, cls in PARTS.items():
+        for name, annotation in get_type_hints(cls).items():
+            if name != "options":
+                types = get_args(annotation) or (annotation,)
+                if float in types:
+                    types = tuple(one for one in types if one is not int)  # 0 for 0.0
+                leaf = f"{part}.{name}"
+                options[leaf] = Option(None, types, CHOICES.get(leaf, ()))
+    return options
+
+
+def leaf_options(model: Value, method: Value) -> dict[str, Option]:
+    """What every leaf of a recipe with this model and this method may be; None for either: without
+    its options.
+    """
+    options = dict(fixed_options())
+    for part, chosen, read in (("model", model, model_options), ("method", method, method_options)):
+        if chosen is not None:
+            options |= {f"{part}.{name}": option for name, option in read(str(chosen)).items()}
+    return options

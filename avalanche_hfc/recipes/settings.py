@@ -2,16 +2,18 @@
 replaces what an earlier one says.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import METHODS, MODELS, UPPER_BOUNDS, WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS, WITHOUT_MEMORY, Value
 from avalanche_hfc.recipes.published import (
     PUBLISHED_METHODS,
     PUBLISHED_MODELS,
     PUBLISHED_TRAIN,
     TRAINED_AS,
 )
+from avalanche_hfc.recipes.schema import Recipe
+from avalanche_hfc.recipes.signatures import method_options, model_options
 
 Layer = tuple[str, Mapping[str, Value]]
 OURS = "our choice"
@@ -19,6 +21,7 @@ TABLE = "the paper's tables"
 SMALL = "our choice, for minutes on two cores; nothing was tuned"
 # so that the first step is learned and a seed takes a minute or two; none was tuned for a method
 TINY = "our choice, that of `hfc demo`"
+SMALL_OR_TINY = {"small": SMALL, "demo": TINY}
 HALF = "our choice: half of the paper's, as half of the images are used"
 RELEASED = "released code of HFC"
 EVERY = "released code of HFC; the paper names no setting of this method with ViT-Base"
@@ -41,29 +44,33 @@ NEUTRAL = {
     "train.warm_up_lr": None,
     "train.schedule_delay": 0,
 }
-SMALL_VIT: dict[str, Value] = {
-    "backbone": "vit_tiny_patch16_224",
-    "patch_size": 8,
-    "embed_dim": 128,
-    "num_heads": 4,
+VITS: dict[str, dict[str, Value]] = {
+    scale: {
+        "backbone": "vit_tiny_patch16_224",
+        "patch_size": patch_size,
+        "embed_dim": embed_dim,
+        "num_heads": 4,
+    }
+    for scale, patch_size, embed_dim in (("small", 8, 128), ("demo", 4, 64))
 }
-TINY_VIT: dict[str, Value] = {
-    "backbone": "vit_tiny_patch16_224",
-    "patch_size": 4,
-    "embed_dim": 64,
-    "num_heads": 4,
+CONVITS: dict[str, dict[str, Value]] = {
+    "small": {"patch_size": 8, "embed_dim": 144, "num_blocks": 4, "num_heads": 9},
+    "demo": {"patch_size": 4, "embed_dim": 64, "num_blocks": 2, "num_heads": 4},
 }
-SMALL_CONVIT: dict[str, Value] = {
-    "patch_size": 8,
-    "embed_dim": 144,
-    "num_blocks": 4,
-    "num_heads": 9,
-}
-TINY_CONVIT: dict[str, Value] = {"patch_size": 4, "embed_dim": 64, "num_blocks": 2, "num_heads": 4}
 MSA_BLOCKS = {
     "small": 4,
     "demo": 2,
 }  # of a TSAViT; a plain ViT has one block more, so that the depth is the same
+
+
+def from_layers(name: str, scale: str, layers: Iterable[Layer]) -> Recipe:
+    """The recipe that layers of values give, each value with its source."""
+    leaves: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    for source, values in layers:
+        leaves |= values
+        sources |= dict.fromkeys(values, source)
+    return Recipe.of(name, scale, leaves, sources)
 
 
 def layers(spec: Spec) -> Iterator[Layer]:
@@ -114,37 +121,25 @@ def data(spec: Spec) -> Iterator[Layer]:
 
 
 def model(spec: Spec) -> Iterator[Layer]:
-    options = {f"model.{name}": option.default for name, option in MODELS[spec.kind].items()}
-    yield "default of the model", {"model.kind": spec.kind, **options}
+    defaults = {name: option.default for name, option in model_options(spec.model).items()}
+    yield "default of the model", values("model", kind=spec.model, **defaults)
     if spec.scale == "demo":
         yield "the data's own", {"model.in_channels": 1}
-    values: Mapping[str, Value] = {}
     if spec.backbone == "vit-base":
         yield from vit(spec)
-    elif spec.backbone == "vit-tiny":
-        values = {"paper": {}, "small": SMALL_CONVIT, "demo": TINY_CONVIT}[spec.scale]
-        if spec.scale == "paper" and spec.dataset != "cifar100":
-            yield "published: DyTox, 224 px", {"model.patch_size": 16}
-    else:
-        source, values = PUBLISHED_MODELS.get(
-            (spec.parts.method, spec.kind), ("default of the model", {})
-        )
-        yield source, {f"model.{name}": value for name, value in values.items()}
-        return
-    yield (
-        SMALL if spec.scale == "small" else TINY,
-        {f"model.{name}": value for name, value in values.items()},
-    )
+    elif spec.backbone != "vit-tiny":
+        source, published = PUBLISHED_MODELS.get((spec.parts.method, spec.model), ("", {}))
+        yield source, values("model", **published)
+    elif spec.scale != "paper":
+        yield SMALL_OR_TINY[spec.scale], values("model", **CONVITS[spec.scale])
+    elif spec.dataset != "cifar100":
+        yield "published: DyTox, 224 px", {"model.patch_size": 16}
 
 
 def vit(spec: Spec) -> Iterator[Layer]:
     if spec.scale != "paper":
-        geometry = SMALL_VIT if spec.scale == "small" else TINY_VIT
-        blocks = MSA_BLOCKS[spec.scale] + (spec.kind == "vit")
-        yield (
-            SMALL if spec.scale == "small" else TINY,
-            {f"model.{k}": v for k, v in {**geometry, "msa_blocks": blocks}.items()},
-        )
+        blocks = MSA_BLOCKS[spec.scale] + (spec.model == "vit")
+        yield SMALL_OR_TINY[spec.scale], values("model", **VITS[spec.scale], msa_blocks=blocks)
         return
     yield (
         "Sec. 4.1: ViT-Base from MAE",
@@ -152,23 +147,26 @@ def vit(spec: Spec) -> Iterator[Layer]:
     )
     yield (
         "Sec. 4.1: 11 blocks and one that attends by a token"
-        if spec.kind != "vit"
+        if spec.model != "vit"
         else "Sec. 4.1: ViT-Base, 12 blocks",
-        {"model.msa_blocks": 12 if spec.kind == "vit" else 11},
+        {"model.msa_blocks": 12 if spec.model == "vit" else 11},
     )
     if spec.row == "hfc-official":
-        released = {
-            "residual": True,
-            "adapter_dim": 64,
-            "frozen_blocks": 5,
-            "drop_path": 0.1,
-            "embedding_std": 0.0,
-        }
-        yield RELEASED, {f"model.{name}": value for name, value in released.items()}
+        yield (
+            RELEASED,
+            values(
+                "model",
+                residual=True,
+                adapter_dim=64,
+                frozen_blocks=5,
+                drop_path=0.1,
+                embedding_std=0.0,
+            ),
+        )
 
 
 def train(spec: Spec) -> Iterator[Layer]:
-    yield "none is named", NEUTRAL
+    yield "not specified", NEUTRAL
     if spec.scale == "demo":
         yield (
             TINY,
@@ -208,8 +206,13 @@ def train(spec: Spec) -> Iterator[Layer]:
     else:
         family = "cifar100" if spec.dataset == "cifar100" else "imagenet"
         key = TRAINED_AS.get(spec.backbone, spec.parts.method)
-        for source, own in PUBLISHED_TRAIN[key, family]:
-            yield source, values("train", **own)
+        for source, published in PUBLISHED_TRAIN[key, family]:
+            yield source, values("train", **published)
+    if spec.parts.method in ONE_PASS:
+        yield (
+            "the method sees each image once; nothing is trained by gradients",
+            values("train", epochs=1, schedule="constant", lowest_lr=None, warm_up_epochs=0),
+        )
 
 
 def memory(spec: Spec) -> Iterator[Layer]:
@@ -238,17 +241,19 @@ def memory(spec: Spec) -> Iterator[Layer]:
 
 def method(spec: Spec) -> Iterator[Layer]:
     key = spec.parts.method
+    options = method_options(key)
     yield "the recipe's name", {"method.name": key}
     yield (
         "default of the strategy",
-        {f"method.{name}": option.default for name, option in METHODS[key].items()},
+        values("method", **{name: option.default for name, option in options.items()}),
     )
     for condition in conditions(spec):
-        for source, own in PUBLISHED_METHODS.get((key, condition), ()):
-            yield source, values("method", **own)
+        for source, published in PUBLISHED_METHODS.get((key, condition), ()):
+            yield source, values("method", **published)
     if (
         spec.scale == "paper"
-        and "drop_last" in METHODS[key]
+        and "drop_last" in options
+        and key not in ONE_PASS
         and spec.backbone in ("vit-base", "vit-tiny")
     ):
         whose = (
@@ -259,7 +264,7 @@ def method(spec: Spec) -> Iterator[Layer]:
             else EVERY
         )
         yield whose, values("method", drop_last=True)
-    if spec.scale == "small" and "tune_epochs" in METHODS[key]:
+    if spec.scale == "small" and "tune_epochs" in options:
         yield SMALL, values("method", tune_epochs=3)
     yield (
         "the recipe's name",
@@ -283,5 +288,6 @@ def conditions(spec: Spec) -> Iterator[str]:
     yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
-def values(part: str, **own: Value) -> dict[str, Value]:
-    return {f"{part}.{name}": value for name, value in own.items()}
+def values(part: str, **options: Value) -> dict[str, Value]:
+    """The options as leaves of a part of a recipe."""
+    return {f"{part}.{name}": value for name, value in options.items()}

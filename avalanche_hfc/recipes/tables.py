@@ -6,11 +6,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, UPPER_BOUNDS, WITHOUT_MEMORY
+from avalanche_hfc.recipes.options import (
+    CANNOT_RUN,
+    METHODS,
+    OF_AVALANCHE,
+    UPPER_BOUNDS,
+    WITHOUT_LOSSES,
+    WITHOUT_MEMORY,
+)
 
 EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
 COMPARED = (*EIGHT, "hfc", "joint")
+PRACTICAL = ("ncm", "ranpac", "frozen-replay", "wa")  # what a practitioner would try first
 ABLATION = ("baseline", "baseline+tsa", "baseline+tsa+gfc", "hfc")
 STEPS: dict[str, dict[float | int, tuple[int, ...]]] = {  # data set: base fraction: T
     "cifar100": {0: (5, 10, 20, 25, 50), 0.5: (5, 10, 25, 50)},
@@ -110,9 +118,10 @@ FURTHER_ROWS = {
     "avalanche": (
         "finetune",
         "herding-replay",
-        *(name for name in METHODS if name.startswith("avalanche-") and name not in CANNOT_RUN),
+        *(name for name in OF_AVALANCHE if name not in CANNOT_RUN),
     ),
     "hfc-forms": ("hfc", "hfc-paper", "hfc-official"),
+    "practical": PRACTICAL,
 }
 DEMO_METHODS = {
     "hfc": "HFC",
@@ -120,17 +129,21 @@ DEMO_METHODS = {
     "avalanche-replay": "Avalanche Replay",
     "avalanche-naive": "Avalanche Naive",
 }
-# every method that can run, as it is and with both losses; ten classes in five steps
+# every method that can run and is not in the table `practical`, as it is and with both losses; ten
+# classes in five steps
 METHODS_ON_DIGITS = [
     PaperCell(row, losses, "vit-base", "cifar100", 0, 5, 2000, None)
-    for row, options in METHODS.items()
-    if row not in CANNOT_RUN
-    for losses in (("host", "hfc") if "losses" in options else ("host",))
+    for row in METHODS
+    if row not in (*CANNOT_RUN, *PRACTICAL)
+    for losses in (("host",) if row in WITHOUT_LOSSES else ("host", "hfc"))
 ]
 FURTHER = {  # on the protocols of the comparison tables; no number of the paper stands beside them
     table: [cell for dataset in STEPS for cell in compared(dataset, rows)]
     for table, rows in FURTHER_ROWS.items()
 }
+FURTHER["practical"] += [
+    cell._replace(losses="hfc") for cell in FURTHER["practical"] if cell.row not in WITHOUT_LOSSES
+]
 
 
 def spec_of(cell: PaperCell, scale: str) -> Spec:
@@ -158,13 +171,9 @@ def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
     """
     if scale == "demo":
         cells = [*{cell._replace(num_steps=0): cell for cell in reversed(cells)}.values()][::-1]
-    found = []
-    for cell in cells:
-        spec = spec_of(cell, scale)
-        name = spec.name
-        SPECS[name] = spec
-        found.append(TableCell(cell, name))
-    return found
+    specs = [spec_of(cell, scale) for cell in cells]
+    SPECS.update({spec.name: spec for spec in specs})
+    return [TableCell(cell, spec.name) for cell, spec in zip(cells, specs, strict=True)]
 
 
 def at_all_scales(tables: dict[str, list[PaperCell]]) -> dict[str, dict[str, list[TableCell]]]:

@@ -1,4 +1,4 @@
-"""Recipes of the user's own data and method, read from a name of the grammar of `names`: all parts
+"""Recipes for your data and your methods, read from a name of the grammar of `names`: all parts
 but the first may be left out.
 
     folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
@@ -16,15 +16,23 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc.benchmarks._tree import divided, scan
 from avalanche_hfc.recipes.names import BACKBONES, ROWS, Spec
 from avalanche_hfc.recipes.options import CANNOT_RUN, METHODS, Value
 from avalanche_hfc.recipes.schema import SCALES, Recipe
-from avalanche_hfc.recipes.settings import Layer, layers
-from avalanche_hfc.recipes.user_methods import is_own, method_options, total_only, without_memory
+from avalanche_hfc.recipes.settings import Layer, from_layers, layers, values
+from avalanche_hfc.recipes.signatures import method_options, total_only, without_memory
+from avalanche_hfc.recipes.user_methods import is_user_method
 
-OWN_DATA = ("folder", "npz")
+USER_DATA = ("folder", "npz")
 GIVEN = "the recipe's name"
-CHOICE = "our choice for images of your own; nothing was tuned"
+CHOICE = "our choice for your data; nothing was tuned"
+PER_CLASS = 20
+SHARE = 5  # of this many training images of a class, one is kept at most
+MEMORY = (
+    f"our choice for your data: {PER_CLASS} exemplars per class, or a fifth of the training images "
+    "of the smallest class if that is less"
+)
 IMAGE_SIZES = {"paper": 224, "small": 64, "demo": 32}
 NAME = re.compile(
     r"(?P<dataset>[a-z0-9]+)(?:-b(?P<base>\d+))?(?:-t(?P<steps>\d+))?(?:-m(?P<per_class>\d+))?"
@@ -32,42 +40,37 @@ NAME = re.compile(
 )
 
 
-def asks_for_own(name: str) -> bool:
-    """Whether a name speaks of data or a method of the user's own."""
-    return re.split("[-@]", name)[0] in OWN_DATA or is_own(name)
+def is_user_recipe(name: str) -> bool:
+    """Whether a name speaks of the user's data or method."""
+    return re.split("[-@]", name)[0] in USER_DATA or is_user_method(name)
 
 
-def own_recipe(name: str) -> Recipe:
+def user_recipe(name: str) -> Recipe:
     """The recipe of such a name; of one that is not understood, a ValueError."""
     spec = read_name(name)
-    leaves: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    for source, values in own_layers(spec):
-        leaves |= values
-        sources |= dict.fromkeys(values, source)
-    return Recipe.of(spec.name, spec.scale, leaves, sources)
+    return from_layers(spec.name, spec.scale, user_layers(spec))
 
 
 def read_name(name: str) -> Spec:
-    found = NAME.fullmatch(name)
-    if found is None:
+    match = NAME.fullmatch(name)
+    if match is None:
         raise ValueError(f"Unknown recipe {name!r}. Names are as in folder-b0-t5-hfc@small.")
-    dataset, scale, row = found["dataset"], found["scale"] or "small", found["row"] or "hfc"
+    dataset, scale, row = match["dataset"], match["scale"] or "small", match["row"] or "hfc"
     lookup(SCALES, scale, "scale")
     lookup(dict.fromkeys(data_sets(scale)), dataset, f"data set at scale {scale}")
-    if found["base"] not in (None, "0", "50"):
+    if match["base"] not in (None, "0", "50"):
         raise ValueError(
-            f"{name}: b{found['base']} must be b0, equal steps, or b50, half of the classes first."
+            f"{name}: b{match['base']} must be b0, equal steps, or b50, half of the classes first."
         )
     backbones = {word: key for key, word in BACKBONES.items()}
     spec = Spec(
         dataset=dataset,
-        base_fraction=0.5 if found["base"] == "50" else 0,
-        num_steps=int(found["steps"] or 5),
-        per_class=int(found["per_class"]) if found["per_class"] else None,
+        base_fraction=0.5 if match["base"] == "50" else 0,
+        num_steps=int(match["steps"] or 5),
+        per_class=int(match["per_class"]) if match["per_class"] else None,
         row=row,
-        losses="hfc" if found["losses"] else "host",
-        backbone=backbones[found["backbone"] or ""],
+        losses="hfc" if match["losses"] else "host",
+        backbone=backbones[match["backbone"] or ""],
         scale=scale,
     )
     check_row(spec)
@@ -75,8 +78,8 @@ def read_name(name: str) -> Spec:
 
 
 def data_sets(scale: str) -> tuple[str, ...]:
-    """Those of the user, and those that a method of the user's own may be put on at a scale."""
-    return *OWN_DATA, *{
+    """Your data, and the data sets of a scale, which a method that you wrote may be trained on."""
+    return *USER_DATA, *{
         "paper": ("cifar100", "imagenet100", "imagenet1000"),
         "small": ("cifar100",),
         "demo": ("digits",),
@@ -85,7 +88,7 @@ def data_sets(scale: str) -> tuple[str, ...]:
 
 def check_row(spec: Spec) -> None:
     rows = [name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in CANNOT_RUN]
-    if not is_own(spec.row) and spec.row not in rows:
+    if not is_user_method(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
@@ -100,31 +103,32 @@ def check_row(spec: Spec) -> None:
         )
 
 
-def own_layers(spec: Spec) -> Iterator[Layer]:
+def user_layers(spec: Spec) -> Iterator[Layer]:
     """Those of a recipe on ImageNet-100, or on the paper's data set that is meant, and what differs
     from them.
     """
     stand_in = spec
-    if spec.dataset in OWN_DATA:
+    if spec.dataset in USER_DATA:
         stand_in = stand_in._replace(dataset="digits" if spec.scale == "demo" else "imagenet100")
-    if is_own(spec.row):
+    if is_user_method(spec.row):
         stand_in = stand_in._replace(row="baseline", losses="host")
     try:
-        found = list(layers(stand_in))
+        known = list(layers(stand_in))
     except KeyError:
         raise ValueError(
             f"{spec.name}: no training of {spec.row} with this backbone is published. Take "
             "@small, change values."
         ) from None
-    own_method = is_own(spec.row)
-    yield from (
-        (source, values)
-        for source, values in found
-        if not (own_method and any(leaf.startswith("method.") for leaf in values))
-    )
-    if own_method:
+    if is_user_method(spec.row):
+        yield from (
+            (source, leaves)
+            for source, leaves in known
+            if not any(leaf.startswith("method.") for leaf in leaves)
+        )
         yield from method_layers(spec)
-    if spec.dataset in OWN_DATA:
+    else:
+        yield from known
+    if spec.dataset in USER_DATA:
         yield from data_layers(spec)
 
 
@@ -133,7 +137,7 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
     yield GIVEN, {"method.name": spec.row}
     yield (
         "default of the class",
-        {f"method.{name}": option.default for name, option in options.items()},
+        values("method", **{name: option.default for name, option in options.items()}),
     )
     if spec.losses == "hfc":
         yield GIVEN, {"method.losses": "hfc"}
@@ -144,33 +148,132 @@ def method_layers(spec: Spec) -> Iterator[Layer]:
 def data_layers(spec: Spec) -> Iterator[Layer]:
     yield (
         GIVEN,
-        {
-            "data.dataset": spec.dataset,
-            "data.num_steps": spec.num_steps,
-            "data.base_fraction": spec.base_fraction,
-        },
+        values(
+            "data",
+            dataset=spec.dataset,
+            num_steps=spec.num_steps,
+            base_fraction=spec.base_fraction,
+        ),
     )
     yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
     yield (
         CHOICE,
         {
             "data.class_order": None,
-            "data.image_size": 32 if spec.kind == "resnet32" else IMAGE_SIZES[spec.scale],
+            "data.image_size": 32 if spec.model == "resnet32" else IMAGE_SIZES[spec.scale],
         },
     )
+    if not without_memory(spec.parts.method):
+        yield from memory_layers(spec)
     if spec.scale == "demo":
         yield "images are read as RGB", {"model.in_channels": 3}
-        if "resnet" not in spec.kind:
+        if "resnet" not in spec.model:
             yield CHOICE, {"model.patch_size": 8}
+        if spec.row == "foster":  # the values of `hfc demo` are for its two exemplars per class
+            names = ("beta", "compress_beta")
+            yield (
+                "default of the strategy",
+                values(
+                    "method", **{name: method_options("foster")[name].default for name in names}
+                ),
+            )
 
 
-def with_data(recipe: Recipe, data: Path | str | None) -> Recipe:
-    """The recipe with a note of where the user's data is, so that a run folder of other data is
-    refused; others as they are.
+def memory_layers(spec: Spec) -> Iterator[Layer]:
+    if spec.per_class is not None:
+        yield GIVEN, {"memory.mem_size": None, "memory.per_class": spec.per_class}
+    elif total_only(spec.parts.method):
+        yield MEMORY, {"memory.mem_size": PER_CLASS, "memory.per_class": None}
+    else:
+        yield MEMORY, {"memory.mem_size": None, "memory.per_class": PER_CLASS}
+
+
+def with_data(recipe: Recipe, data: Path | str | None, *, skip_bad: bool = False) -> Recipe:
+    """The recipe with a note of where the user's data is, and with the memory that fits the data
+    unless the user has chosen one; recipes of other data as they are.
+
+    Args:
+        recipe: The recipe.
+        data: The folder or npz file.
+        skip_bad: Leave out files that are no readable images.
+
+    Raises:
+        ValueError: No data is given, or `skip_bad` for data that is no folder.
+        FileNotFoundError: The data is not there.
     """
-    if recipe.data.dataset not in OWN_DATA:
+    if skip_bad and recipe.data.dataset != "folder":
+        raise ValueError(f"{recipe.name}: --skip-bad is for folders of images only.")
+    if recipe.data.dataset not in USER_DATA:
         return recipe
     if data is None:
         what = "the folder of images" if recipe.data.dataset == "folder" else "the npz file"
         raise ValueError(f"{recipe.name}: name {what} with --data.")
-    return replace(recipe, own={**recipe.own, "data": str(Path(data).resolve())})
+    noted: dict[str, Value] = {"data": str(Path(data).resolve())}
+    if skip_bad:
+        noted["skip_bad"] = True
+    return replace(with_memory(recipe, data), paths={**recipe.paths, **noted})
+
+
+def with_memory(recipe: Recipe, data: Path | str) -> Recipe:
+    """The recipe with the default memory for this data, if its memory is the default."""
+    leaf = "memory.mem_size" if recipe.memory.per_class is None else "memory.per_class"
+    if recipe.sources.get(leaf) != MEMORY:
+        return recipe
+    num_classes, images = smallest_class(recipe.data.dataset, data)
+    kept = min(PER_CLASS, max(1, images // SHARE))
+    value = kept if leaf == "memory.per_class" else kept * num_classes
+    changed = {"per_class": value} if leaf == "memory.per_class" else {"mem_size": value}
+    return replace(recipe, memory=replace(recipe.memory, **changed))
+
+
+def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
+    """(number of classes, training images of the smallest class) of the user's data, without
+    looking at an image.
+    """
+    if dataset == "npz":
+        from avalanche_hfc.benchmarks._npz import smallest_class as npz_smallest_class
+
+        return npz_smallest_class(data)
+    parts = scan(data).parts
+    train = divided(parts[""])[0] if "" in parts else next(iter(parts.values()))
+    return len(train), min((len(images) for images in train.values()), default=0)
+
+
+def memory_line(recipe: Recipe) -> str | None:
+    """What the default memory of the user's data is, in one line; None where it is not used."""
+    if recipe.sources.get("memory.per_class") != MEMORY:
+        return None
+    memory = recipe.memory
+    kept = f"{memory.per_class} per class" if memory.per_class else f"{memory.mem_size} in total"
+    return f"Exemplars: {kept} ({MEMORY}; change with --mem-size or --per-class)."
+
+
+def read_class_order(text: str) -> Value:
+    """A class order from the command line.
+
+    Args:
+        text: "seed", a name of `CLASS_ORDERS` or "paper", names of classes with commas between, or
+            a file with one name per line.
+
+    Returns:
+        None for "seed", the names of classes as a tuple, or the name of an order.
+
+    Example:
+        >>> read_class_order("cat, ant,dog")
+        ('cat', 'ant', 'dog')
+    """
+    if text.lower() in ("seed", "none"):
+        return None
+    if "," not in text and not Path(text).is_file():
+        return text
+    if Path(text).is_file():
+        try:
+            names = Path(text).read_text(encoding="utf-8").splitlines()
+        except ValueError:
+            raise ValueError(f"data.class_order: {text} is not a text file in UTF-8.") from None
+    else:
+        names = text.split(",")
+    found = tuple(name.strip() for name in names if name.strip())
+    if not found:
+        raise ValueError(f"data.class_order: {text!r} holds no name of a class.")
+    return found

@@ -2,6 +2,6 @@
 
 from avalanche_hfc.report.page import write_report
 from avalanche_hfc.report.pictures import pictures_of, pictures_of_recipe
-from avalanche_hfc.report.tables import compare, write_tables
+from avalanche_hfc.report.tables import compare
 
-__all__ = ["write_report", "pictures_of", "pictures_of_recipe", "compare", "write_tables"]
+__all__ = ["write_report", "pictures_of", "pictures_of_recipe", "compare"]

@@ -1,15 +1,19 @@
 """The demonstration's rows as a table and a picture."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS
+from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS, FURTHER_TABLES
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.numbers import UNITS, per_run
 from avalanche_hfc.report.page import write_report as write_page
+from avalanche_hfc.report.paper_table import steps_of
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
 from avalanche_hfc.report.tables import spread
+from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
 
 COLORS = {
@@ -26,32 +30,24 @@ DEFINITIONS = (
 )
 
 
-def summarise(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per method and seed."""
-    runs = rows.sort_values("step", kind="stable").groupby(["method", "seed"], sort=False)
-    return pd.DataFrame(
-        {
-            "average": runs["accuracy"].mean(),
-            "last": runs["accuracy"].last(),
-            "forgetting": runs["forgetting"].last(),
-            "fh": runs["fh"].mean(),
-            "seconds": runs["seconds"].sum().round(1),
-        }
-    ).reset_index()
+def summary_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """The measures of every method and seed."""
+    runs = per_run(rows, ("method", "seed")).drop(columns="last_nme")
+    return runs.round({"seconds": 1})
 
 
 def table(summary: pd.DataFrame) -> str:
     """Mean over seeds, ± standard deviation where there are several; in percent, FH × 1000."""
     lines = [f"{'':<30}{'average %':>14}{'last %':>14}{'FH x1000':>14}{'seconds':>10}{'seeds':>7}"]
     for method, name in DEMO_METHODS.items():
-        own = summary[summary["method"] == method]
-        if len(own):
-            columns = [own["average"] * 100, own["last"] * 100, own["fh"] * 1000]
+        runs = summary[summary["method"] == method]
+        if len(runs):
+            columns = [runs[name] * UNITS[name] for name in ("average", "last", "fh")]
             cells = [spread(column.mean(), column.std()) for column in columns]
             lines.append(
                 f"{name:<30}"
                 + "".join(f"{cell:>14}" for cell in cells)
-                + f"{own['seconds'].mean():>10.1f}{len(own):>7}"
+                + f"{runs['seconds'].mean():>10.1f}{len(runs):>7}"
             )
     return "\n".join(lines)
 
@@ -61,38 +57,43 @@ def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> 
     seeds.
     """
     curves = []
-    for place, (method, name) in enumerate(DEMO_METHODS.items()):
-        own = rows[rows["method"] == method].groupby("classes")["accuracy"]
-        if len(own):
-            points = pd.DataFrame({"mean": own.mean() * 100, "std": own.std() * 100})
-            curves.append(Curve(f"{name}, average {points['mean'].mean():.1f}", points, place))
-    seeds = rows["seed"].nunique()
-    heading = f"{title}, {seeds} seed{'s' if seeds > 1 else ''}: accuracy on all classes seen, %"
+    for colour, (method, name) in enumerate(DEMO_METHODS.items()):
+        seeds = rows[rows["method"] == method].groupby("classes")["accuracy"]
+        if len(seeds):
+            points = pd.DataFrame({"mean": seeds.mean() * 100, "std": seeds.std() * 100})
+            curves.append(Curve(f"{name}, average {points['mean'].mean():.1f}", points, colour))
+    count = rows["seed"].nunique()
+    heading = f"{title}, {count} seed{'s' if count > 1 else ''}: accuracy on all classes seen, %"
     ticks = [(int(classes), str(classes)) for classes in sorted(rows["classes"].unique())]
     panel = Panel(heading, curves, "classes seen", ticks, limits=(0, 100))
     look = replace(FOR_PRINT, width=680, palette=replace(PRINT, series=tuple(COLORS.values())))
     replace_file(path, as_png(draw([panel], look, height=360)))
 
 
-def gathered(folder: Path) -> pd.DataFrame:
-    """The rows of all runs below the folder, with method and seed."""
-    parts = []
-    for method in DEMO_METHODS:
-        for path in sorted(
-            (folder / "runs" / f"digits-b0-t5-{method}@demo").glob("*/steps.csv"),
-            key=lambda path: int(path.parent.name),
-        ):
-            rows = pd.read_csv(path)
-            parts.append(rows.assign(method=method, seed=int(path.parent.name))[list(RUN_COLUMNS)])
-    return pd.concat(parts, ignore_index=True)
+def rows_of(runs: Iterable[RunData]) -> pd.DataFrame:
+    """The rows of the demonstration's runs, with method and seed; of other recipes, none."""
+    methods = {entry.recipe: entry.cell.row for entry in FURTHER_TABLES["demo"]["demo"]}
+    rows = steps_of(runs)
+    rows = rows.assign(method=rows["recipe"].map(methods))
+    in_order = rows.sort_values(
+        "method", kind="stable", key=lambda column: column.map(list(DEMO_METHODS).index)
+    )
+    return in_order[list(RUN_COLUMNS)]
 
 
 def write_report(folder: Path) -> pd.DataFrame:
-    """steps.csv, summary.csv, curves.png and the page report.html from the runs below; all can be
-    deleted and made again.
+    """Write steps.csv, summary.csv, curves.png and the page report.html from the runs below.
+
+    All can be deleted and made again.
+
+    Args:
+        folder: the demonstration's; its run folders are in `runs`.
+
+    Returns:
+        What summary.csv holds.
     """
-    rows = gathered(folder)
-    summary = summarise(rows)
+    rows = rows_of(read_runs([folder / "runs"])[0])
+    summary = summary_of(rows)
     replace_file(folder / "steps.csv", rows.to_csv(index=False))
     replace_file(folder / "summary.csv", summary.to_csv(index=False))
     draw_curves(rows, folder / "curves.png", f"Split digits, {DEMO_MEMORY} exemplars")

@@ -2,48 +2,73 @@
 in [0, 1].
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from avalanche_hfc._types import Json
-from avalanche_hfc.store.read import Group, Run
+from avalanche_hfc.store.read import Group, RunData
+from avalanche_hfc.store.run_folder import LOSS
 
-LOSS = "loss_"  # how train.csv begins the name of a loss term
-MEASURES = ("average", "last", "last_nme", "forgetting", "fh", "seconds")
+UNITS = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
 
 
-def summarise(run: Run) -> dict[str, float]:
-    """The numbers of one run. `average` is the mean over steps, `last` the accuracy after the last
-    step: two different numbers.
+def measures(steps: pd.DataFrame) -> dict[str, float]:
+    """The numbers of one run.
+
+    Args:
+        steps: its steps.csv; `average`, `accuracy_nme`, `forgetting`, `fh` and `seconds` may be
+            missing.
+
+    Returns:
+        `average`, the mean over steps; `last`, the accuracy after the last step; `last_nme` and
+        `forgetting` after the last step; `fh`, the mean over steps; `seconds`, their sum. nan for
+        what is missing.
+
+    Example:
+        >>> rows = pd.DataFrame({"step": [0, 1], "accuracy": [1.0, 0.5], "fh": [0.0, 0.25]})
+        >>> measures(rows)["average"], measures(rows)["last"], measures(rows)["fh"]
+        (0.75, 0.5, 0.125)
     """
-    steps = run.steps.sort_values("step", kind="stable")
+    steps = steps.sort_values("step", kind="stable")
     end = steps.iloc[-1]
-    average = end["average"] if "average" in steps else steps["accuracy"].mean()
-    means = {
-        "fh": steps["fh"].mean() if "fh" in steps else np.nan,
-        "seconds": steps["seconds"].sum() if "seconds" in steps else np.nan,
-    }
-    ends = {
+    nothing = pd.Series([np.nan])
+    numbers = {
+        "average": end.get("average", steps["accuracy"].mean()),
+        "last": end["accuracy"],
         "last_nme": end.get("accuracy_nme", np.nan),
         "forgetting": end.get("forgetting", np.nan),
+        "fh": steps.get("fh", nothing).mean(),
+        "seconds": math.fsum(steps.get("seconds", nothing)),
     }
-    return {
-        key: float(value)
-        for key, value in {"average": average, "last": end["accuracy"], **ends, **means}.items()
-    }
+    return {name: float(value) for name, value in numbers.items()}
+
+
+def per_run(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """`measures` of every run of many: a row per combination of the keys, in the order met.
+
+    Args:
+        rows: the rows of steps.csv of all runs.
+        keys: the columns that tell the runs apart, such as method and seed.
+
+    Returns:
+        The keys and the measures.
+    """
+    runs = rows.groupby(list(keys), sort=False)
+    return pd.DataFrame([dict(zip(keys, key, strict=True)) | measures(run) for key, run in runs])
 
 
 def over_seeds(group: Group) -> pd.DataFrame:
     """Mean and standard deviation (n - 1; nan for one seed) of each measure over the finished runs
     of a recipe.
     """
-    runs = pd.DataFrame([summarise(run) for run in group.runs], columns=list(MEASURES))
+    runs = pd.DataFrame([measures(run.steps) for run in group.runs], columns=list(UNITS))
     return pd.DataFrame({"mean": runs.mean(), "std": runs.std(), "num_seeds": runs.notna().sum()})
 
 
-def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
+def per_step(runs: Sequence[RunData], column: str) -> pd.DataFrame:
     """Mean, std and number of seeds of a column of steps.csv at each step; no rows where no run has
     the column.
     """
@@ -54,7 +79,7 @@ def per_step(runs: Sequence[Run], column: str) -> pd.DataFrame:
     return pd.DataFrame({"mean": values.mean(), "std": values.std(), "num_seeds": values.size()})
 
 
-def predicts_by_means(run: Run) -> bool:
+def predicts_by_means(run: RunData) -> bool:
     """Whether the accuracy in steps.csv is that of the nearest class means: then the counts of the
     head are not the ones to show.
     """
@@ -72,7 +97,7 @@ def predicts_by_means(run: Run) -> bool:
     return bool(means < head)
 
 
-def class_table(run: Run) -> pd.DataFrame | None:
+def class_table(run: RunData) -> pd.DataFrame | None:
     """Accuracy, a row per class in the order of arrival, a column per step; nan before a class
     arrives. Index: brought_in, class, name.
     """
@@ -88,7 +113,7 @@ def class_table(run: Run) -> pd.DataFrame | None:
     return table.sort_index()
 
 
-def shared_class_table(runs: Sequence[Run]) -> tuple[pd.DataFrame | None, list[int]]:
+def shared_class_table(runs: Sequence[RunData]) -> tuple[pd.DataFrame | None, list[int]]:
     """(mean over seeds of `class_table`, the seeds in it). Seeds whose classes arrive in another
     order than the first's are left out.
     """
@@ -122,8 +147,8 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def taken_for(
-    runs: Sequence[Run], class_id: int, step: int, most: int = 3
+def predicted_as(
+    runs: Sequence[RunData], class_id: int, step: int, most: int = 3
 ) -> list[tuple[str, float]]:
     """(name, share of the class's images) of the classes that its images are mistaken for most,
     after a step; all seeds together.
@@ -176,7 +201,7 @@ def activity(train: pd.DataFrame) -> dict[str, Json]:
     }
 
 
-def over_epochs(runs: Sequence[Run], column: str) -> pd.DataFrame:
+def over_epochs(runs: Sequence[RunData], column: str) -> pd.DataFrame:
     """Mean and std over seeds of a column of train.csv at each row of training, counted through the
     run; with the step of each.
     """

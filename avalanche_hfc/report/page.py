@@ -169,5 +169,11 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    environment.filters["prose"] = _prose
+    environment.filters["cell"] = lambda text: _prose(text).replace("|", "\\|").replace("\n", " ")
     return environment
+
+
+def _prose(text: object) -> str:
+    """Markdown without HTML, links and images: names of classes may hold anything."""
+    return re.sub(r"[\[\]]", r"\\\g<0>", str(text).replace("<", "&lt;"))

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
-from avalanche_hfc.report.numbers import over_epochs, summarise
+from avalanche_hfc.report.numbers import measures, over_epochs
 from avalanche_hfc.report.style import FOR_PRINT, PRINT
-from avalanche_hfc.store.read import Run, read_runs
+from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun, row_name
 
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     place: int
     cell: PaperCell
     recipe: Recipe
-    runs: list[Run]
+    runs: list[RunData]
 
     @property
     def protocol(self) -> str:
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 def lines_of(cells: Iterable[TableCell], runs: Iterable[TableRun]) -> list[Line]:
     """A line per recipe with finished runs, in the order of the table."""
-    held: dict[str, tuple[Recipe, list[Run]]] = {}
+    held: dict[str, tuple[Recipe, list[RunData]]] = {}
     for run in runs:
         held.setdefault(run.recipe.name, (run.recipe, []))[1].extend(read_runs([run.folder])[0])
     found: dict[str, Line] = {}
@@ -81,7 +81,7 @@ def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figur
     """
     curves, bars = [], []
     for line in lines:
-        numbers = pd.DataFrame([summarise(run) for run in line.runs])[["fh", "average"]] * [
+        numbers = pd.DataFrame([measures(run.steps) for run in line.runs])[["fh", "average"]] * [
             1000,
             100,
         ]
@@ -182,7 +182,7 @@ def _by_protocol(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
         yield protocol, [line for line in lines if line.protocol == protocol]
 
 
-def _over_seeds(runs: Sequence[Run], x: str, y: str, scale: float | int) -> pd.DataFrame:
+def _over_seeds(runs: Sequence[RunData], x: str, y: str, scale: float | int) -> pd.DataFrame:
     values = pd.concat([run.steps for run in runs]).groupby(x)[y]
     return pd.DataFrame({"mean": values.mean(), "std": values.std()}) * scale
 

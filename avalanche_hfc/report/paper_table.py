@@ -2,37 +2,102 @@
 percent, FH × 1000.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
-from avalanche_hfc._types import Json
+from avalanche_hfc._types import Json, Options, Record
 from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.report.numbers import summarise
-from avalanche_hfc.report.tables import KEYS, compare
-from avalanche_hfc.store.read import Run, read_runs
-from avalanche_hfc.tasks.table import TableRun
+from avalanche_hfc.recipes.listing import ALL_TABLES
+from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
+from avalanche_hfc.recipes.signatures import method_class
+from avalanche_hfc.report.numbers import UNITS, measures
+from avalanche_hfc.report.tables import (
+    KEYS,
+    Grid,
+    compare,
+    comparison_grid,
+    latex,
+    markdown,
+    paper_grid,
+)
+from avalanche_hfc.store.read import RunData
+from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
+from avalanche_hfc.store.run_folder import as_json
 
-TITLES = {
-    "cifar100": "CIFAR-100 with ViT-Base and 2000 exemplars",
-    "imagenet100": "ImageNet-100 with ViT-Base and 2000 exemplars",
-    "imagenet1000": "ImageNet-1000 with ViT-Base and 20000 exemplars",
-    "plug-and-play": "L_FC and L_RD inside other methods on CIFAR-100 and ImageNet-100",
-    "ablation": "Parts of HFC on CIFAR-100 and ImageNet-100",
-    "per-class-20": "CIFAR-100 with 20 exemplars per class",
-    "fh": "Forgetting heterogeneity beside average accuracy on CIFAR-100 in 5 steps",
-    "steps-imagenet100": "Accuracy after each of 10 steps on ImageNet-100",
-    "steps-imagenet1000": "Accuracy after each of 10 steps on ImageNet-1000",
-    "steps-plug-and-play": "L_FC and L_RD inside other methods on CIFAR-100 after each of 10 steps",
-    "avalanche": "Avalanche's own strategies on the paper's protocols",
-    "hfc-forms": "HFC as default, as printed and as released",
-    "methods": "Every method on split digits, as it is and with both losses",
-    "demo": "Four methods on split digits",
+
+def paper_leader(row: Record) -> tuple[str, str]:
+    """Row and losses that the paper compares with: HFC, on other backbones both losses inside."""
+    return ("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc")
+
+
+def both_losses(row: Record) -> tuple[str, str]:
+    """Row and losses of the same method with both losses inside."""
+    return row["row"], "hfc"
+
+
+class TableForm(NamedTuple):
+    """What a table shows.
+
+    `columns` are `measures` of a run, or "steps", its accuracy after each step. `over_steps`: also
+    the mean over all T. `leads`: columns that are compared with `leader`, seed by seed, and how the
+    difference is called. `files`: where CSV, markdown and LaTeX go; with `rows_in`, there the rows
+    of its runs and what they were trained with, too. `titled`: the markdown has the title.
+    `unable`: methods without a number, whose class says why.
+    """
+
+    title: str
+    columns: tuple[str, ...] = ("average",)
+    over_steps: bool = False
+    leads: Mapping[str, str] = {}
+    leader: Callable[[Record], tuple[str, str]] = paper_leader
+    grid: Callable[[pd.DataFrame], Grid] = paper_grid
+    files: tuple[str, str, str] = ("{}.csv", "{}.md", "{}.tex")
+    rows_in: str = ""
+    titled: bool = True
+    unable: tuple[str, ...] = ()
+
+
+MEAN_LED: Options = {"over_steps": True, "leads": {"mean": "improvement"}}
+STEPS: Options = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
+FORMS = {
+    "cifar100": TableForm("CIFAR-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
+    "imagenet100": TableForm("ImageNet-100 with ViT-Base and 2000 exemplars", **MEAN_LED),
+    "imagenet1000": TableForm("ImageNet-1000 with ViT-Base and 20000 exemplars", **MEAN_LED),
+    "plug-and-play": TableForm(
+        "L_FC and L_RD inside other methods on CIFAR-100 and ImageNet-100", over_steps=True
+    ),
+    "ablation": TableForm("Parts of HFC on CIFAR-100 and ImageNet-100"),
+    "per-class-20": TableForm("CIFAR-100 with 20 exemplars per class", **MEAN_LED),
+    "fh": TableForm(
+        "Forgetting heterogeneity beside average accuracy on CIFAR-100 in 5 steps",
+        ("fh", "average"),
+    ),
+    "steps-imagenet100": TableForm("Accuracy after each of 10 steps on ImageNet-100", **STEPS),
+    "steps-imagenet1000": TableForm("Accuracy after each of 10 steps on ImageNet-1000", **STEPS),
+    "steps-plug-and-play": TableForm(
+        "L_FC and L_RD inside other methods on CIFAR-100 after each of 10 steps", **STEPS
+    ),
+    "avalanche": TableForm(
+        "Avalanche's own strategies on the paper's protocols", ("average", "last")
+    ),
+    "hfc-forms": TableForm("HFC as default, as printed and as released", ("average", "last")),
+    "methods": TableForm(
+        "Every method on split digits, as it is and with both losses",
+        ("average", "last", "forgetting", "fh", "seconds"),
+        leads={"average": "Δ average", "last": "Δ last"},
+        leader=both_losses,
+        grid=comparison_grid,
+        files=("{}/summary.csv", "{}/table.md", "{}/table.tex"),
+        rows_in="{}",
+        titled=False,
+        unable=CANNOT_RUN,
+    ),
+    "demo": TableForm("Four methods on split digits", ("average", "last", "fh", "seconds")),
 }
-WITH_MEAN = ("cifar100", "imagenet100", "imagenet1000", "plug-and-play", "per-class-20")  # over T
-LED_BY_MEAN = ("cifar100", "imagenet100", "imagenet1000", "per-class-20")
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
 Row = Json
@@ -42,101 +107,155 @@ def table_of(
     table: str,
     scale: str,
     cells: Sequence[TableCell],
-    runs: Iterable[TableRun],
+    rows: pd.DataFrame,
     paper: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """`compare` of finished runs with the paper's numbers for these cells, with `scale` and
-    `recipe`; without a paper, ours alone.
+    """The numbers of a table over seeds, beside those of the paper.
 
-    Ours are the numbers that the paper prints in this table: averages, steps, FH; the mean over T
-    and the lead of HFC for the seeds that have all that they are made of, the lead seed by seed.
-    `parameters_millions` is the paper's alone.
+    The mean over T and the lead over another row are those of the seeds that have all that they
+    are made of, seed by seed. `parameters_millions` is the paper's alone.
+
+    Args:
+        table: its name, a key of `FORMS`.
+        scale: paper, small or demo.
+        cells: the cells to fill.
+        rows: `steps_of` the runs that fill them.
+        paper: the paper's numbers; None: ours alone.
+
+    Returns:
+        What `compare` gives, with `scale` and `recipe`.
+
+    Raises:
+        ValueError: no run fills a cell.
     """
-    ours = [*measured(table, cells, runs)]
+    form = FORMS[table]
+    ours = [*measured(table, cells, rows)]
     if not ours:
         raise ValueError(f"No finished run of table {table} at scale {scale}: nothing to show.")
-    if scale != "demo":  # which has one T of several
-        ours += [*means(table, cells, ours)]
-    ours += [*improvements(table, ours)]
-    columns = ["table", *KEYS, "value", "mark"]
-    printed = (
-        pd.DataFrame(columns=columns) if paper is None else printed_of(table, scale, cells, paper)
-    )
-    both = compare(pd.DataFrame(ours), printed)
+    if scale != "demo" and form.over_steps:  # demo has one T of several
+        ours += [*means(cells, ours)]
+    ours += [*improvements(form, ours)]
+    beside = unable(table, cells)
+    if paper is not None and not len(beside):
+        beside = printed_of(table, scale, cells, paper)
+    both = compare(pd.DataFrame(ours), beside)
     names = {_key(cell._asdict()): name for cell, name in cells}
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
 
 
-def measured(table: str, cells: Iterable[TableCell], runs: Iterable[TableRun]) -> Iterator[Row]:
-    """A row per cell, column and seed."""
-    by_recipe: dict[str, list[Run]] = {}
-    for run in runs:
-        by_recipe.setdefault(run.recipe.name, []).extend(read_runs([run.folder])[0])
-    for cell, name in cells:
-        for own in by_recipe.get(name, []):
-            for column, value in values_of(own, table, joint=cell.row in UPPER_BOUNDS).items():
-                yield {
-                    "table": table,
-                    **cell._asdict(),
-                    "column": column,
-                    "seed": own.seed,
-                    "value": value,
-                }
+def steps_of(runs: Iterable[RunData]) -> pd.DataFrame:
+    """The rows of steps.csv of all runs, with `recipe` and `seed`."""
+    parts = [run.steps.assign(recipe=run.recipe["name"], seed=run.seed) for run in runs]
+    return (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["recipe", "seed"])
+    )
 
 
-def values_of(run: Run, table: str, *, joint: bool) -> dict[str, float]:
-    """The numbers of a run that this table has. Joint training has one step, whose accuracy the
-    paper prints under averages.
+def record(cells: Iterable[TableCell], runs: Sequence[RunData]) -> dict[str, str]:
+    """The runs behind a table, as files: steps.csv with their rows, machine.json with the versions
+    and machines that they were trained with, each once.
     """
-    numbers = summarise(run)
-    average, last = {"average": 100 * numbers["average"]}, {"last": 100 * numbers["last"]}
-    if joint:
-        return last
-    if table == "fh":
-        return {"fh": 1000 * numbers["fh"], **average}
-    if table.startswith("steps-"):
-        accuracies = zip(run.steps["step"], run.steps["accuracy"], strict=True)
-        return {
-            f"step {step + 1}": 100 * float(accuracy) for step, accuracy in accuracies
-        } | average
-    return {**average, **last} if table in FURTHER_TABLES else average
+    cell_of = {name: cell for cell, name in cells}
+    rows = steps_of(runs)
+    of_run = [cell_of[name] for name in rows["recipe"]]
+    rows = rows.assign(
+        method=[cell.row for cell in of_run], losses=[cell.losses for cell in of_run]
+    )
+    rows.loc[rows["method"].isin(UPPER_BOUNDS), "average"] = (
+        math.nan
+    )  # one step: no average over steps
+    conditions: list[Json] = []
+    for run in runs:
+        condition = {"versions": run.versions, "machine": run.machine}
+        if condition not in conditions:
+            conditions.append(condition)
+    return {
+        "steps.csv": rows[list(METHOD_COLUMNS)].to_csv(index=False),
+        "machine.json": as_json({"trained with": conditions}),
+    }
 
 
-def means(table: str, cells: Sequence[TableCell], ours: Sequence[Row]) -> Iterator[Row]:
+def measured(table: str, cells: Iterable[TableCell], rows: pd.DataFrame) -> Iterator[Row]:
+    """A row per cell, column and seed. Joint training has one step, whose accuracy the paper prints
+    under averages.
+    """
+    by_recipe: dict[str, list[tuple[int, pd.DataFrame]]] = {}
+    for (name, seed), steps in rows.groupby(["recipe", "seed"], sort=False):
+        by_recipe.setdefault(name, []).append((seed, steps))
+    for cell, name in cells:
+        columns = FORMS[table].columns
+        if cell.row in UPPER_BOUNDS:
+            columns = tuple(
+                dict.fromkeys("last" if name in ("average", "steps") else name for name in columns)
+            )
+        for seed, steps in by_recipe.get(name, []):
+            for column, value in values_of(steps, columns).items():
+                if not math.isnan(value):
+                    yield {
+                        "table": table,
+                        **cell._asdict(),
+                        "column": column,
+                        "seed": seed,
+                        "value": value,
+                    }
+
+
+def values_of(steps: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
+    """The numbers of a run that a table has, in the paper's units."""
+    numbers = measures(steps)
+    values: dict[str, float] = {}
+    for column in columns:
+        if column == "steps":
+            accuracies = zip(steps["step"], steps["accuracy"], strict=True)
+            values |= {f"step {step + 1}": 100 * float(accuracy) for step, accuracy in accuracies}
+        else:
+            values[column] = UNITS[column] * numbers[column]
+    return values
+
+
+def means(cells: Sequence[TableCell], ours: Sequence[Row]) -> Iterator[Row]:
     """Of a line over all T of the table with the same share of base classes."""
-    if table not in WITH_MEAN:
-        return
     needed: dict[PaperCell, set[int]] = {}
     for cell, _ in cells:
         needed.setdefault(cell._replace(num_steps=0), set()).add(cell.num_steps)
-    found: dict[tuple, dict[int, Row]] = {}
+    lines: dict[tuple, dict[int, Row]] = {}
     for row in ours:
         line = PaperCell(*(row[key] for key in KEYS[:-1]))._replace(num_steps=0)
-        found.setdefault((line, row["seed"]), {})[row["num_steps"]] = row
-    for (line, _), rows in found.items():
+        lines.setdefault((line, row["seed"]), {})[row["num_steps"]] = row
+    for (line, _), rows in lines.items():
         if set(rows) == needed[line]:
             value = sum(row["value"] for row in rows.values()) / len(rows)
             yield {**next(iter(rows.values())), "num_steps": None, "column": "mean", "value": value}
 
 
-def improvements(table: str, ours: Sequence[Row]) -> Iterator[Row]:
-    """By how much HFC leads a row, or a host with both losses the host alone, on the same seed."""
-    column = "mean" if table in LED_BY_MEAN else "average" if table.startswith("steps-") else None
-    held = {_place(row, row["row"], row["losses"]): row for row in ours if row["column"] == column}
-    for row in held.values():
-        if row["losses"] == "host" and row["row"] not in ("hfc", *UPPER_BOUNDS):
-            leader = held.get(
-                _place(
-                    row,
-                    *(("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc")),
-                )
-            )
-            if leader is not None:
-                yield {**row, "column": "improvement", "value": leader["value"] - row["value"]}
+def improvements(form: TableForm, ours: Sequence[Row]) -> Iterator[Row]:
+    """By how much its leader leads a row, on the same seed."""
+    for column, name in form.leads.items():
+        held = {
+            _line(row, row["row"], row["losses"]): row for row in ours if row["column"] == column
+        }
+        for row in held.values():
+            leader = held.get(_line(row, *form.leader(row)))
+            if (
+                leader is not None
+                and row["losses"] == "host"
+                and row["row"] not in ("hfc", *UPPER_BOUNDS)
+            ):
+                yield {**row, "column": name, "value": leader["value"] - row["value"]}
 
 
-def _place(row: Row, name: str, losses: str) -> tuple:
+def _line(row: Record, name: str, losses: str) -> tuple:
     return (name, losses, row["backbone"], *(row[key] for key in PROTOCOL), row["seed"])
+
+
+def unable(table: str, cells: Sequence[TableCell]) -> pd.DataFrame:
+    """Rows without a number for the methods that cannot run; their mark says why."""
+    cell = cells[0].cell._asdict() | {"losses": "host", "column": "average", "value": math.nan}
+    rows = [
+        {"table": table, **cell, "row": name, "mark": method_class(name).cannot_run}
+        for name in FORMS[table].unable
+    ]
+    return pd.DataFrame(rows, columns=["table", *KEYS, "value", "mark"])
 
 
 def printed_of(
@@ -145,14 +264,14 @@ def printed_of(
     """The paper's rows for these cells; what a line has for no single T is left out where a scale
     has only one of several.
     """
-    own = paper[paper["table"] == table]
+    printed = paper[paper["table"] == table]
     wanted = {_key(cell._asdict()) for cell, _ in cells}
     lines = {key[:4] for key in wanted}
-    keys = [_key(row) for _, row in own.iterrows()]
+    keys = [_key(row) for _, row in printed.iterrows()]
     kept = [
         key in wanted or (scale != "demo" and pd.isna(key[5]) and key[:4] in lines) for key in keys
     ]
-    return own[pd.Series(kept, index=own.index, dtype=bool)]
+    return printed[pd.Series(kept, index=printed.index, dtype=bool)]
 
 
 def _key(row: Row | pd.Series) -> tuple:
@@ -186,10 +305,12 @@ def paper_of(path: Path | None = None) -> pd.DataFrame | None:
     return read_paper(path or BESIDE)
 
 
-def title_of(table: str, scale: str, overrides: Mapping[str, object], *, paper: bool) -> str:
+def title_of(
+    table: str, scale: str, overrides: Mapping[str, object], paper: pd.DataFrame | None
+) -> str:
     """What the table is, and what a reader must know before comparing."""
-    parts = [TITLES[table]]
-    if scale != "paper":
+    parts = [FORMS[table].title]
+    if scale != "paper" and "paper" in ALL_TABLES[table]:
         parts.append(
             f"Scale {scale} ({SCALES[scale]}): each recipe stands for a cell of the paper, whose "
             "numbers are of other data and "
@@ -199,6 +320,47 @@ def title_of(table: str, scale: str, overrides: Mapping[str, object], *, paper: 
         parts.append(
             "Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items())
         )
-    if not paper and table not in FURTHER_TABLES:
+    if paper is None and table not in FURTHER_TABLES:
         parts.append("The paper's numbers are not at hand")
     return ". ".join(parts)
+
+
+def write_table(
+    table: str,
+    numbers: pd.DataFrame,
+    folder: Path,
+    name: str,
+    title: str = "",
+    *,
+    cells: Iterable[TableCell] = (),
+    runs: Sequence[RunData] = (),
+) -> list[Path]:
+    """Write a table as CSV, markdown and LaTeX; all can be deleted and made again.
+
+    Args:
+        table: its name, a key of `FORMS`.
+        numbers: what `table_of` gives.
+        folder: where the files go.
+        name: how they are called.
+        title: what stands above.
+        cells: its cells; for a table that keeps the rows of its runs.
+        runs: the runs behind it; likewise.
+
+    Returns:
+        The paths: CSV, markdown and LaTeX first.
+    """
+    form = FORMS[table]
+    grid = form.grid(numbers)
+    texts = (
+        numbers.to_csv(index=False),
+        markdown(grid, title if form.titled else ""),
+        latex(grid, title),
+    )
+    contents = dict(zip(form.files, texts, strict=True))
+    if form.rows_in:
+        contents |= {f"{form.rows_in}/{file}": text for file, text in record(cells, runs).items()}
+    paths = [folder / file.format(name) for file in contents]
+    for path, text in zip(paths, contents.values(), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)
+    return paths

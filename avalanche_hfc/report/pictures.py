@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from avalanche_hfc.store.read import Run
+from avalanche_hfc.store.read import RunData
 
-Look = Callable[
+ImageAt = Callable[
     [int], Any
 ]  # position -> an array (h, w), (h, w, 3) or (3, h, w), of any range, or a PIL image
 PicturesOfRun = Callable[
-    [Run], Look | None
+    [RunData], ImageAt | None
 ]  # positions follow the order of the classes, which may differ from run to run
 
 
@@ -26,23 +26,28 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
     and Avalanche.
     """
 
-    def find(run: Run) -> Look:
+    def find(run: RunData) -> ImageAt:
         from avalanche_hfc.engine.data import build_benchmark
         from avalanche_hfc.recipes import Recipe
+        from avalanche_hfc.store.data_files import read_records, refuse_other_data
+        from avalanche_hfc.store.run_folder import RunFolder
 
-        return pictures_of(build_benchmark(Recipe.from_dict(run.recipe), run.seed, data_root))
+        recipe, known = Recipe.from_dict(run.recipe), read_records(run.path)
+        benchmark = build_benchmark(recipe, run.seed, data_root, known)
+        refuse_other_data(RunFolder(run.path), benchmark.records)
+        return pictures_of(benchmark)
 
     return find
 
 
-def pictures_of(benchmark: Any) -> Look:
+def pictures_of(benchmark: Any) -> ImageAt:
     """Position -> image, of a benchmark: the experience's offset in training order plus the index
     in its data set.
     """
     parts = [experience.dataset for experience in benchmark.train_stream]
     ends = np.cumsum([len(part) for part in parts])
 
-    def look(position: int) -> Any:
+    def image_at(position: int) -> Any:
         if not 0 <= position < ends[-1]:
             raise ValueError(
                 f"Position {position} is not in the benchmark: it has {ends[-1]} training "
@@ -53,7 +58,7 @@ def pictures_of(benchmark: Any) -> Look:
         shown = part.eval() if hasattr(part, "eval") else part
         return np.asarray(shown[position - (int(ends[step - 1]) if step else 0)][0])
 
-    return look
+    return image_at
 
 
 def as_address(picture: Any, side: int = 72) -> str:

@@ -8,19 +8,19 @@ import pandas as pd
 from avalanche_hfc.report.blocks import Cell, Fold, Heat, Plot, Section, Table, Text
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import (
-    MEASURES,
+    UNITS,
     class_table,
     falls,
+    measures,
     over_seeds,
     per_step,
+    predicted_as,
     predicts_by_means,
     shared_class_table,
-    summarise,
-    taken_for,
 )
-from avalanche_hfc.report.sentences import DEFINITIONS, SCALES, duration, paper_keys
+from avalanche_hfc.report.sentences import DEFINITIONS, duration, paper_keys
 from avalanche_hfc.report.tables import compare, number, spread
-from avalanche_hfc.store.read import Group, Run
+from avalanche_hfc.store.read import Group, RunData
 
 MOST_FALLS = 10
 MOST_COLUMNS = 4  # recipes side by side
@@ -40,8 +40,8 @@ def comparison(
         rows = []
         for run in group.runs:
             values = {
-                name: value * SCALES[name]
-                for name, value in summarise(run).items()
+                name: value * UNITS[name]
+                for name, value in measures(run.steps).items()
                 if name in ("average", "last", "fh")
             }
             values |= {
@@ -60,9 +60,7 @@ def results(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) -
     per recipe.
     """
     numbers = [over_seeds(group) for group in groups]
-    shown = [
-        name for name in MEASURES if any(not np.isnan(own.loc[name, "mean"]) for own in numbers)
-    ]
+    shown = [name for name in UNITS if any(not np.isnan(own.loc[name, "mean"]) for own in numbers)]
     seeds = [Cell(str(len(group.runs))) for group in groups]
     columns = [
         [_result(name, own, beside.get((place, name))) for name in shown]
@@ -107,7 +105,7 @@ def results(groups: Sequence[Group], beside: dict[tuple[int, str], pd.Series]) -
 
 
 def _result(name: str, own: pd.DataFrame, row: pd.Series | None) -> Cell:
-    mean, std = own.loc[name, "mean"] * SCALES[name], own.loc[name, "std"] * SCALES[name]
+    mean, std = own.loc[name, "mean"] * UNITS[name], own.loc[name, "std"] * UNITS[name]
     note = (
         ""
         if row is None
@@ -239,7 +237,7 @@ def evenness(groups: Sequence[Group]) -> Section | None:
     panels = []
     for column, heading in kinds.items():
         found = [
-            axis.curve(group, column, SCALES[column], place) for place, group in enumerate(groups)
+            axis.curve(group, column, UNITS[column], place) for place, group in enumerate(groups)
         ]
         curves = [curve for curve in found if curve is not None]
         if curves:
@@ -290,7 +288,9 @@ def classes(groups: Sequence[Group]) -> Section | None:
     )
 
 
-def _class_blocks(runs: Sequence[Run], table: pd.DataFrame, seeds: list[int], name: str) -> list:
+def _class_blocks(
+    runs: Sequence[RunData], table: pd.DataFrame, seeds: list[int], name: str
+) -> list:
     runs = [run for run in runs if run.seed in seeds]
     over = (
         f"Mean over seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else f"Seed {seeds[0]}."
@@ -313,7 +313,9 @@ def _class_blocks(runs: Sequence[Run], table: pd.DataFrame, seeds: list[int], na
     return blocks
 
 
-def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, means: bool) -> Table:
+def _fall_table(
+    runs: Sequence[RunData], table: pd.DataFrame, fell: pd.DataFrame, means: bool
+) -> Table:
     last_step = int(table.columns[-1])
     known = any(run.confusion is not None for run in runs)
     rows = []
@@ -334,7 +336,7 @@ def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, me
         ]
         wrong = [
             f"{name} ({share:.0%})".replace(" ", "\u00a0")
-            for name, share in taken_for(runs, row["class"], last_step)
+            for name, share in predicted_as(runs, row["class"], last_step)
         ]
         rows.append([*cells, *([Cell(", ".join(wrong) or "–")] if known else [])])
     head = [
@@ -346,10 +348,10 @@ def _fall_table(runs: Sequence[Run], table: pd.DataFrame, fell: pd.DataFrame, me
     ]
     head += [
         ("course", "0 to 100 %, since it arrived"),
-        *([("taken for", "share of its images, after the last step")] if known else []),
+        *([("predicted as", "share of its images, after the last step")] if known else []),
     ]
     caption = (
         f"The classes that fall fastest: {len(rows)} of {len(fell)} that are below their best."
     )
-    caption += " What they are taken for is by the linear head." if means and known else ""
+    caption += " What they are predicted as is by the linear head." if means and known else ""
     return Table(head, rows, caption, words=(0, 6))

@@ -26,7 +26,6 @@ DEFINITIONS = {
     ),
     "seconds": ("training", "time of all steps of a run, evaluation apart"),
 }
-SCALES = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
 
 
 def paper_keys(recipe: Record) -> Json | None:

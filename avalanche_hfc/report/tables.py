@@ -5,12 +5,13 @@ A number is known by `KEYS`, the columns of the paper's transcription. Values ha
 units: percent, FH × 1000.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
-from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.recipes import METHODS
 
 KEYS = (
     "row",
@@ -25,7 +26,7 @@ KEYS = (
 )
 LINE_KEYS = ("row", "losses", "backbone")
 NUMBERS = ("base_fraction", "num_steps", "mem_size", "per_class")
-NOTHING = "–"
+NOTHING, NO_DIFFERENCE = "–", "(none)"
 DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
@@ -109,66 +110,117 @@ def spread(mean: float, std: float, column: str = "") -> str:
     return number(mean, column) + ("" if pd.isna(std) else f" ± {number(std, column)}")
 
 
-def markdown(table: pd.DataFrame, title: str = "") -> str:
-    """Three lines a method (ours, paper, gap), a column per setting, marks as letters that are
-    explained below.
+class Grid(NamedTuple):
+    """A table as it is read: headings and lines of texts, the first `num_words` columns words, the
+    others numbers. `about` stands below, then the `notes`, as a list where they are marks.
     """
-    letters = _letters(table)
-    headings, lines = _grid(table, letters)
-    rows = [["", "", *headings], ["---", "---", *["---:"] * len(headings)], *lines]
+
+    headings: list[str]
+    num_words: int
+    lines: list[list[str]]
+    about: str
+    notes: list[str]
+    marks: bool = True
+
+
+def markdown(grid: Grid, title: str = "") -> str:
+    """A grid as markdown."""
+    alignment = ["---"] * grid.num_words + ["---:"] * (len(grid.headings) - grid.num_words)
     text = "\n".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |"
+        for line in (grid.headings, alignment, *grid.lines)
     )
-    notes = "\n".join(f"- {letter}: {mark}" for mark, letter in letters.items())
-    return (
-        "\n\n".join(
-            part for part in (f"**{title}**" if title else "", text, _about(table), notes) if part
-        )
-        + "\n"
-    )
+    notes = "\n".join(f"- {note}" for note in grid.notes) if grid.marks else None
+    parts = [f"**{title}**" if title else "", text, grid.about]
+    parts += grid.notes if notes is None else [notes]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def latex(table: pd.DataFrame, title: str = "") -> str:
-    """The same for a paper: booktabs, `\\usepackage{booktabs}` is all it needs."""
-    letters = _letters(table)
-    headings, lines = _grid(table, letters)
+def latex(grid: Grid, title: str = "") -> str:
+    """A grid for a paper: booktabs, `\\usepackage{booktabs}` is all it needs."""
     body: list[str] = []
-    for row in lines:
-        if row[0] and body:
+    for line in grid.lines:
+        if grid.num_words > 1 and line[0] and body:
             body.append(r"\addlinespace")
-        body.append(" & ".join(_tex(cell) for cell in row) + r" \\")
-    head = " & ".join(["", "", *(_tex(heading) for heading in headings)]) + r" \\"
-    notes = [f"{_tex(letter)}: {_tex(mark)}." for mark, letter in letters.items()]
-    caption = " ".join(part for part in (title and f"{title}.", _about(table)) if part)
+        body.append(" & ".join(_tex(cell) for cell in line) + r" \\")
+    notes = " ".join(_tex(note if note.endswith(".") else f"{note}.") for note in grid.notes)
+    caption = " ".join(part for part in (title and f"{title}.", grid.about) if part)
+    columns = "l" * grid.num_words + "r" * (len(grid.headings) - grid.num_words)
     parts = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_tex(caption)}}}",
-        rf"\begin{{tabular}}{{ll{'r' * len(headings)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        head,
+        " & ".join(_tex(heading) for heading in grid.headings) + r" \\",
         r"\midrule",
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *([r"\par\smallskip\footnotesize " + " ".join(notes)] if notes else []),
+        *([r"\par\smallskip\footnotesize " + notes] if notes else []),
         r"\end{table}",
     ]
     return "\n".join(parts) + "\n"
 
 
-def write_tables(table: pd.DataFrame, folder: Path, name: str, title: str = "") -> list[Path]:
-    """name.csv, name.md and name.tex; all can be deleted and made again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {
-        "csv": table.to_csv(index=False),
-        "md": markdown(table, title),
-        "tex": latex(table, title),
-    }
-    paths = [folder / f"{name}.{ending}" for ending in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        replace_file(path, content)
-    return paths
+def paper_grid(table: pd.DataFrame) -> Grid:
+    """Three lines a method (ours, paper, gap), a column per setting, marks as letters that are
+    explained below.
+    """
+    marks = [mark for mark in dict.fromkeys(table["mark"]) if mark]
+    letters = {mark: _letter(index) for index, mark in enumerate(marks)}
+    headings, lines = _settings_and_lines(table, letters)
+    notes = [f"{letter}: {mark}" for mark, letter in letters.items()]
+    return Grid(["", "", *headings], 2, lines, _about(table), notes)
+
+
+def comparison_grid(table: pd.DataFrame) -> Grid:
+    """A line per method, in the order of `METHODS`: as it is, with both losses, and what these add,
+    mean ± standard error. Marks say why a method cannot run.
+    """
+    headings = ["method"]
+    cells: list[tuple[str, str]] = []
+    for losses, ending in (("host", ""), ("hfc", ", both losses")):
+        cells += [(losses, column) for column in ("average", "last")]
+        headings += [f"{column}{ending}" for column in ("average", "last")]
+    cells += [("host", "Δ average"), ("host", "Δ last")]
+    headings += ["Δ average", "Δ last"]
+    numbers = {(row["row"], row["losses"], row["column"]): row for _, row in table.iterrows()}
+    unable = {row: mark for row, mark in zip(table["row"], table["mark"], strict=True) if mark}
+    lines = []
+    for row in sorted(set(table["row"]), key=METHODS.index):
+        texts = [_with_error(numbers.get((row, *cell))) for cell in cells]
+        lines.append([f"`{row}`", *(["cannot run", *texts[1:]] if row in unable else texts)])
+    seeds = sorted({int(count) for count in table["num_seeds"] if count})
+    counted = f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
+    about = (
+        f"Percent, mean ± standard error over {counted}, one thread. Δ: what the losses add, seed "
+        f"by seed, ± its standard error; {NO_DIFFERENCE} is a Δ below two standard errors: no "
+        "difference. On another kind of CPU single seeds differ by several points."
+    )
+    notes = [f"`{row}` cannot run. {reason}" for row, reason in unable.items()]
+    return Grid(headings, 1, lines, about, notes, marks=False)
+
+
+def _with_error(row: pd.Series | None) -> str:
+    if row is None or pd.isna(row["ours"]):
+        return NOTHING
+    error = row["std"] / math.sqrt(row["num_seeds"])
+    is_difference = row["column"].startswith("Δ")
+    text = f"{row['ours']:{'+' if is_difference else ''}.1f}"
+    text += "" if math.isnan(error) else f" ± {error:.1f}"
+    none = is_difference and no_difference(row["ours"], error)
+    return f"{text} {NO_DIFFERENCE}" if none else text
+
+
+def no_difference(mean: float, error: float) -> bool:
+    """Whether a difference is too small to be told from none: below two standard errors. Of one
+    seed, which has no error, nothing is said.
+
+    >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
+    (True, False, False)
+    """
+    return bool(abs(mean) < 2 * error or mean == 0)
 
 
 def _about(table: pd.DataFrame) -> str:
@@ -202,16 +254,13 @@ def _setting(key: str, value: object) -> str:
     return words.get(key, "{}").format(value)
 
 
-def _letters(table: pd.DataFrame) -> dict[str, str]:
-    marks = [mark for mark in dict.fromkeys(table["mark"]) if mark]
-    return {mark: _letter(index) for index, mark in enumerate(marks)}
-
-
 def _letter(index: int) -> str:
     return (_letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
-def _grid(table: pd.DataFrame, letters: dict[str, str]) -> tuple[list[str], list[list[str]]]:
+def _settings_and_lines(
+    table: pd.DataFrame, letters: dict[str, str]
+) -> tuple[list[str], list[list[str]]]:
     """Headings of the settings, and the lines: name, what the line is, a cell per setting."""
     varying = _varying(table)
     across = [key for key in KEYS if key not in LINE_KEYS and (key in varying or key == "column")]
@@ -222,8 +271,8 @@ def _grid(table: pd.DataFrame, letters: dict[str, str]) -> tuple[list[str], list
         for _, row in settings.iterrows()
     ]
     lines = []
-    for names, own in table.groupby(down, sort=False, dropna=False):
-        cells = settings.merge(own, on=across, how="left")
+    for names, rows in table.groupby(down, sort=False, dropna=False):
+        cells = settings.merge(rows, on=across, how="left")
         name = ", ".join(
             text
             for text in (_setting(key, value) for key, value in zip(down, names, strict=True))

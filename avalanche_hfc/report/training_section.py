@@ -9,11 +9,11 @@ import pandas as pd
 
 from avalanche_hfc.report.blocks import Cell, Fold, Pictures, Plot, Section, Table, Text
 from avalanche_hfc.report.figures import Curve, Panel
-from avalanche_hfc.report.numbers import LOSS, activity, loss_terms, over_epochs
-from avalanche_hfc.report.pictures import Look, PicturesOfRun, as_address
+from avalanche_hfc.report.numbers import activity, loss_terms, over_epochs
+from avalanche_hfc.report.pictures import ImageAt, PicturesOfRun, as_address
 from avalanche_hfc.report.sentences import plain, verdicts
-from avalanche_hfc.store.read import Group, Run
-from avalanche_hfc.store.run_folder import settings
+from avalanche_hfc.store.read import Group, RunData
+from avalanche_hfc.store.run_folder import LOSS, settings
 
 PANELS = {
     "spread": ("Spread of the GFC weights", 1),
@@ -147,7 +147,7 @@ def exemplars(groups: Sequence[Group], pictures: PicturesOfRun | None) -> Sectio
     return Section("exemplars", "Exemplars", blocks)
 
 
-def _kept(run: Run, rows: pd.DataFrame, look: Look | None) -> Pictures | Table:
+def _kept(run: RunData, rows: pd.DataFrame, image_at: ImageAt | None) -> Pictures | Table:
     last = int(rows["step"].max())
     rows = rows[rows["step"] == last].sort_values(["class", "rank"], kind="stable")
     ids = list(dict.fromkeys(rows["class"]))
@@ -166,13 +166,13 @@ def _kept(run: Run, rows: pd.DataFrame, look: Look | None) -> Pictures | Table:
     caption += f"; {len(some)} of the classes, the oldest first." if len(some) < len(ids) else "."
     kept = {class_id: rows.loc[rows["class"] == class_id, "position"].tolist() for class_id in some}
     labels = {class_id: str(names.get(class_id, class_id)) for class_id in some}
-    if look is not None:
+    if image_at is not None:
         shown = [
             (
                 labels[c],
                 len(own),
                 [
-                    (f"{labels[c]}, position {position}", as_address(look(int(position))))
+                    (f"{labels[c]}, position {position}", as_address(image_at(int(position))))
                     for position in own[:MOST_EXEMPLARS]
                 ],
             )

@@ -1,4 +1,4 @@
-"""Where two runs part: the settings that differ, and the first epoch or step whose numbers do. No
+"""Where two runs differ: the settings that differ, and the first epoch or step whose numbers do. No
 torch.
 """
 
@@ -11,28 +11,28 @@ from typing import NamedTuple
 from avalanche_hfc.store.run_folder import TIMES, RunFolder, settings
 
 
-class Parting(NamedTuple):
+class FirstDifference(NamedTuple):
     """The first rows of a file that differ: where they stand, and the columns with both values. An
     absent row has None.
     """
 
     file: str
-    place: str
+    where: str
     columns: tuple[tuple[str, str | None, str | None], ...]
 
 
 class RunDiff(NamedTuple):
-    """`changed` settings as (name, first, second); `partings` in the order in which a run writes
+    """`changed` settings as (name, first, second); `differences` in the order in which a run writes
     them; `rows` compared alike before.
     """
 
     changed: tuple[tuple[str, str, str], ...]
-    partings: tuple[Parting, ...]
+    differences: tuple[FirstDifference, ...]
     num_alike: int
 
     @property
     def same(self) -> bool:
-        return not self.partings
+        return not self.differences
 
 
 FILES = {
@@ -61,32 +61,34 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
         for name in names
         if one.get(name) != other.get(name)
     )
-    partings, num_alike = [], 0
+    differences, num_alike = [], 0
     for file, keys in FILES.items():
-        alike, parting = first_parting(file, keys, *(folder.csv(file) for folder in folders))
+        alike, difference = first_difference(file, keys, *(folder.csv(file) for folder in folders))
         num_alike += alike
-        partings += [parting] if parting is not None else []
-    return RunDiff(changed, tuple(partings), num_alike)
+        differences += [difference] if difference is not None else []
+    return RunDiff(changed, tuple(differences), num_alike)
 
 
-def first_parting(
+def first_difference(
     file: str, keys: tuple[str, ...], first: Path, second: Path
-) -> tuple[int, Parting | None]:
+) -> tuple[int, FirstDifference | None]:
     """How many rows agree from the start, and the first that does not."""
     for number, (one, other) in enumerate(zip_longest(rows_of(first), rows_of(second))):
         known = one or other
-        place = ", ".join(f"{key} {known[key]}" for key in keys)
+        where = ", ".join(f"{key} {known[key]}" for key in keys)
         if one is None or other is None:
             run = "first" if one is None else "second"
-            return number, Parting(file, place, ((f"the {run} run has no such row", None, None),))
+            return number, FirstDifference(
+                file, where, ((f"the {run} run has no such row", None, None),)
+            )
         columns = [
             name
             for name in dict.fromkeys([*one, *other])
             if name not in TIMES and one.get(name) != other.get(name)
         ]
         if columns:
-            return number, Parting(
-                file, place, tuple((name, one.get(name), other.get(name)) for name in columns)
+            return number, FirstDifference(
+                file, where, tuple((name, one.get(name), other.get(name)) for name in columns)
             )
     return sum(1 for _ in rows_of(first)), None
 

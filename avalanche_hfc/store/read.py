@@ -1,4 +1,4 @@
-"""Run folders as data frames: recipe.json and the CSV files, nothing else. No torch."""
+"""RunData folders as data frames: recipe.json and the CSV files, nothing else. No torch."""
 
 import io
 import json
@@ -22,7 +22,7 @@ NEEDED = {
 
 
 @dataclass(frozen=True)
-class Run:
+class RunData:
     """One run folder. A file that is not there, or has no row yet, is None; `steps` always is
     there.
     """
@@ -49,8 +49,8 @@ class Group:
     """The runs of one recipe, by seed. `label` tells it from the other groups of a report."""
 
     label: str
-    runs: Sequence[Run]
-    unfinished: Sequence[Run] = field(default=())  # shorter than the longest of the group
+    runs: Sequence[RunData]
+    unfinished: Sequence[RunData] = field(default=())  # shorter than the longest of the group
 
     @property
     def recipe(self) -> Record:
@@ -61,7 +61,7 @@ class Group:
         return self.runs[0].last_step
 
 
-def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
+def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]:
     """The runs of these folders, and the folders of runs that have no finished step yet. A folder
     of run folders stands for all in it.
     """
@@ -80,13 +80,13 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[Run], list[Path]]:
     return runs, waiting
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[RunData]) -> list[Group]:
     """Runs of equal recipes together, in the order met. A seed that stands twice is refused."""
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[RunData]] = {}
     for run in runs:
         found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
     for own in found.values():
-        seeds: dict[int, Run] = {}
+        seeds: dict[int, RunData] = {}
         for run in own:
             if run.seed in seeds:
                 raise ValueError(
@@ -101,7 +101,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     ]
 
 
-def _group(label: str, runs: list[Run]) -> Group:
+def _group(label: str, runs: list[RunData]) -> Group:
     last = max(run.last_step for run in runs)
     return Group(
         label,
@@ -174,7 +174,7 @@ def _by_seed(path: Path) -> tuple[str, int, str]:
     return (str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name)
 
 
-def _read(path: Path) -> Run | None:
+def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
     note = path / "recipe.json"
     try:
@@ -200,7 +200,7 @@ def _read(path: Path) -> Run | None:
         "versions": versions,
         "machine": str(held.get("machine", "")),
     }
-    return Run(
+    return RunData(
         steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files)
     )
 
@@ -211,7 +211,12 @@ def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:
         return None
     text = path.read_text()
     try:
-        rows = pd.read_csv(io.StringIO(text[: text.rfind("\n") + 1]))
+        rows = pd.read_csv(
+            io.StringIO(text[: text.rfind("\n") + 1]),
+            keep_default_na=False,  # a class may be named NA or None
+            na_values=[""],
+            dtype={"name": str},
+        )
     except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
         if not text.strip():
             return None

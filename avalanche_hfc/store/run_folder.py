@@ -52,12 +52,13 @@ LOSS = "loss_"  # before the name of a loss term in train.csv
 TIMES = frozenset(
     ("seconds", "images_per_second", "peak_memory")
 )  # the columns in which two equal runs may differ
+DATA_PLACE = "own.data"  # may change: the fingerprint of the data tells whether it is the same
 NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 
 class RunFolder:
-    """What a run leaves on the disk; DESIGN names the files. Reading it changes nothing.
+    """What a run leaves on the disk; docs/resuming.md lists the files. Reading it changes nothing.
 
     steps.csv: `accuracy` is that of the strategy's own classifier on the `images` test images of
     all classes seen; `seconds` is training alone, `images_per_second` training images;
@@ -128,9 +129,10 @@ class RunFolder:
                 f"resume it with avalanche_hfc=={written_by}. report, diff, predict and learn "
                 "read it."
             )
-        changed = changes(
-            settings(held["recipe"]) | {"seed": held["seed"]}, settings(recipe) | {"seed": seed}
-        )
+        before, now = settings(held["recipe"]), settings(recipe)
+        for one in (before, now):
+            one.pop(DATA_PLACE, None)
+        changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
             raise ValueError(
                 f"{self.path} was made by another recipe ({changed}). Choose another folder, "
@@ -152,9 +154,11 @@ class RunFolder:
                 for folder in made:
                     folder.rmdir()
 
-    def begin(self, recipe: Record, seed: int, machine: str) -> list[str]:
-        """Write recipe.json, before anything else. In a run that goes on: the differences of
-        versions and machine, in words.
+    def begin(
+        self, recipe: Record, seed: int, machine: str, data: Record | None = None, **notes: str
+    ) -> list[str]:
+        """Write recipe.json, with these `notes`, before anything else; `data` identifies data of
+        the user's. In a run that resumes: the differences of versions and machine, in words.
         """
         held = self.note()
         now: Json = {
@@ -162,10 +166,16 @@ class RunFolder:
             "seed": seed,
             "versions": versions(),
             "machine": machine,
+            **notes,
+            **({"data": dict(data)} if data else {}),
         }
         if held is None:
             replace_file(self.path / "recipe.json", as_json(now))
             return []
+        moved = held["recipe"].get("own") != now["recipe"].get("own")
+        if data and (moved or "data" not in held):
+            as_now = {"recipe": now["recipe"], "data": now["data"]}
+            replace_file(self.path / "recipe.json", as_json({**held, **as_now}))
         before, after = (
             {**content["versions"], "machine": content["machine"]} for content in (held, now)
         )

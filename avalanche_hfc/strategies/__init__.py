@@ -7,13 +7,16 @@ from avalanche_hfc.strategies.bic import BiC
 from avalanche_hfc.strategies.dytox import DyTox
 from avalanche_hfc.strategies.finetune import FineTune
 from avalanche_hfc.strategies.foster import FOSTER
+from avalanche_hfc.strategies.frozen_replay import FrozenReplay
 from avalanche_hfc.strategies.herding_replay import HerdingReplay
 from avalanche_hfc.strategies.hfc import HFCStrategy
 from avalanche_hfc.strategies.icarl import ICaRL
 from avalanche_hfc.strategies.joint import JointTraining
+from avalanche_hfc.strategies.ncm import NCM
 from avalanche_hfc.strategies.official import official_parts
 from avalanche_hfc.strategies.podnet import PODNet
 from avalanche_hfc.strategies.podnet_cscct import PODNetCSCCT
+from avalanche_hfc.strategies.ranpac import RanPAC
 from avalanche_hfc.strategies.shipped import (
     FixedBiC,
     FixedDER,
@@ -32,6 +35,7 @@ from avalanche_hfc.strategies.shipped import (
     ShippedReplay,
 )
 from avalanche_hfc.strategies.ssil import SSIL
+from avalanche_hfc.strategies.wa import WA
 
 STRATEGIES: dict[str, type] = {
     "hfc": HFCStrategy,
@@ -47,6 +51,10 @@ STRATEGIES: dict[str, type] = {
     "foster": FOSTER,
     "afc": AFC,
     "dytox": DyTox,
+    "ncm": NCM,
+    "ranpac": RanPAC,
+    "frozen-replay": FrozenReplay,
+    "wa": WA,
     "avalanche-naive": ShippedNaive,
     "avalanche-replay": ShippedReplay,
     "avalanche-lwf": ShippedLwF,
@@ -63,6 +71,7 @@ STRATEGIES: dict[str, type] = {
     "avalanche-cumulative": ShippedCumulative,
     "avalanche-joint": ShippedJointTraining,
 }
+"""Every strategy by name: the methods of the paper, references, and Avalanche's own."""
 
 __all__ = [
     "STRATEGIES",
@@ -80,5 +89,9 @@ __all__ = [
     "FOSTER",
     "AFC",
     "DyTox",
+    "NCM",
+    "RanPAC",
+    "FrozenReplay",
+    "WA",
     "official_parts",
 ]

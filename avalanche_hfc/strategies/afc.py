@@ -18,12 +18,21 @@ from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class AFC(ProxyMethod):
-    """L = mean NCA + λ s DISC, s = √(K/K_t); DISC weighs each channel by its importance I of the
-    step before. `importance_weight` is λ.
+    """AFC: distillation of feature maps weighted by the importance of each channel.
 
-    λ = 4 is that of CIFAR-100; ImageNet: 10. At the end of each step one pass over the new data and
-    the exemplars, in eval mode and under the training transform, gives I: the squares of the NCA's
-    gradients with respect to the maps. L_RD is added. The rest as in ProxyMethod.
+    L = mean NCA + λ s DISC with s = √(K/K_t), see `importance_distillation`. At the end of each
+    step, one pass over the new data and the exemplars, in eval mode and under the training
+    transform, computes the importance from the gradients of the NCA with respect to the maps. L_RD
+    is added. The classifier and its tuning are those of `PODNet`.
+
+    Args:
+        importance_weight: λ; 4 for CIFAR-100, 10 for ImageNet.
+        **kwargs: `model`, `optimizer`, `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`,
+            `scale_lr` and `flip` as in `PODNet`; arguments of `HerdingReplay` (memory and losses)
+            and of Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("importance_weight",)

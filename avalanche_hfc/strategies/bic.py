@@ -27,14 +27,25 @@ FALLS = (0.3, 0.6, 0.8, 0.9)  # of the rounds, each to a tenth: 60, 120, 160, 18
 
 
 class BiC(BalancedReplay):
-    """L = ρ mean KD_2(z̃°, z; O) + (1-ρ) mean CE(z, y; S), z̃° corrected by the pair of the step
-    before.
+    """BiC: replay with distillation, then a bias correction fitted on held-out images.
 
-    Then, on images held out and with all weights frozen: min over (α, β) of mean CE(ẑ, y; S) + 0.1
-    β²/2, ẑ = α z + β in the new columns, by `bias_rounds` rounds of gradient descent on the logits,
-    which are computed once. Predictions use ẑ. A tenth of the memory is the hold-out. Herding takes
-    features as they are, not of unit length. The model's head becomes a CorrectedHead, whose new
-    rows start at U(±√(3/D)) with bias 0, as in ports of BiC.
+    L = ρ mean KD_2(z̃°, z; O) + (1-ρ) mean CE(z, y; S), where z̃° are the corrected logits of the
+    previous step and ρ is the fraction of old classes. Then (α, β) minimise mean CE(ẑ, y; S) + 0.1
+    β²/2 on held-out images with all weights frozen, where ẑ = α z + β in the new columns.
+    Predictions use ẑ. A tenth of the memory is held out. Herding uses features that are not scaled.
+    The head of the model becomes a `CorrectedHead`, whose new rows start with U(±√(3/D)) and bias
+    0, as in ports of BiC.
+
+    Args:
+        model: The model to train, with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model.
+        bias_rounds: Number of rounds of gradient descent for (α, β); logits are computed once.
+        bias_lr: Learning rate of these rounds.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("bias_rounds", "bias_lr")

@@ -33,17 +33,29 @@ ROUND = 256  # to what the original sampler cuts an epoch: the batches of two pr
 
 
 class DyTox(BalancedTuning, BalancedReplay):
-    """L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + 0.1 mean BCE(divergence
-    head).
+    """DyTox: one task token and one head per step, distillation and a divergence head.
 
-    Tokens and heads of earlier steps rest. Then balanced tuning trains all but the encoder, at
-    `tune_lr`; None: a tenth of the rate that they have in the optimizer. `divergence_weight` is
-    0.1; `relation` the form of L_RD. Needs a DyToxModel.
+    L = (1-ρ) mean BCE(z, y; S) + ρ KL(softmax_O z° ‖ softmax_O z)/K_o + λ mean BCE(divergence
+    head), where ρ is the fraction of old classes. Tokens and heads of earlier steps are frozen;
+    balanced tuning then trains all but the encoder.
 
-    Repeated augmentation: in an epoch, of the main phase and of tuning, an image comes `repeats`
-    times in a row, each time with random draws of its own. The epoch keeps its length, rounded down
-    to a multiple of 256 (data below 256 are not cut): it meets one image in `repeats`. With 1 every
-    image comes once.
+    Args:
+        model: A `DyToxModel`.
+        optimizer: An optimizer over the parameters of the model.
+        divergence_weight: λ.
+        tune_epochs: Number of epochs of balanced tuning after the main epochs, from the second step
+            on.
+        tune_lr: Learning rate of balanced tuning. By default a tenth of the head's.
+        relation: Form of L_RD with ``losses="grd"`` or ``"hfc"``: ``"sigmoid"`` or ``"softmax"``.
+        repeats: Repeated augmentation: in an epoch an image comes this many times in a row, each
+            time with new random draws. The length of the epoch stays the same, rounded down to a
+            multiple of 256 (if there are at least 256 images), so that one image in `repeats` is
+            used. With 1 every image comes once.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If the model is no `DyToxModel`, or a value is not allowed or has no effect.
     """
 
     settings: ClassVar[tuple[str, ...]] = (

@@ -37,18 +37,30 @@ from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class FOSTER(ReplayMethod):
-    """Boosting: L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O), z = W[φ°(x);
-    φ(x)] + c, z^a = W^a φ(x) + c^a.
+    """FOSTER: boosting with a second extractor, then compression into one network.
 
-    φ° is the frozen model of the step before, φ starts as its copy, W as [W°, fresh]; w are weights
-    from class counts, `beta` β₁. Then `compress_epochs` (None: as many as `train_epochs`) epochs on
-    the same data teach one extractor, started from φ°, the weighted softmax of z (`compress_beta`
-    β₂, no weight decay). Its parts have the rates of their counterparts in the optimizer, which
-    fall along a cosine; `compress_lr` is the first group's, the others keep their ratio to it. That
-    network predicts, and is φ° of the next step. The model's head becomes a BoostedHead.
-    `distillation_weight` is λ, which also multiplies L_RD in its place. `beta` and `compress_beta`
-    are numbers, or sequences with one for each step from the second on; the last one serves all
-    steps that follow, such as those learned later.
+    Boosting minimises L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O) with z =
+    W[φ°(x); φ(x)] + c and z^a = W^a φ(x) + c^a. φ° is the frozen model of the previous step, φ
+    starts as its copy, and w are weights from class counts. Then one network, started from φ°,
+    learns the weighted softmax of z on the same data, without weight decay and with rates that fall
+    along a cosine. That network predicts and is φ° of the next step. The head of the model becomes
+    a `BoostedHead`.
+
+    Args:
+        model: The model to train, with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model.
+        beta: β of the class weights w in boosting: a number, or a sequence with one for each step
+            from the second on; the last one also holds for all later steps.
+        compress_beta: β of the class weights in compression, given in the same way.
+        distillation_weight: λ, also the weight of L_RD if it replaces the distillation.
+        compress_epochs: Number of epochs of compression. By default `train_epochs`.
+        compress_lr: Learning rate of the first parameter group in compression; the others keep
+            their ratio to it. By default the optimizer's.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = (

@@ -4,6 +4,17 @@ from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class HerdingReplay(ReplayMethod):
-    """L = mean CE(z, y; S) on new data and exemplars in one shuffled pool; no teacher. With
-    losses="hfc": L_FC + L_RD.
+    """Fine-tuning with exemplars: cross-entropy on new data and exemplars in one shuffled pool.
+
+    There is no teacher; every method with a memory should do better. ``losses="hfc"`` gives L_FC +
+    L_RD.
+
+    Args:
+        mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
+            either.
+        per_class: Number of exemplars of each class.
+        rule: How exemplars are chosen, see `herding_order`. By default the rule of the method.
+        own_plugins: Plugins of a subclass, placed after all others.
+        **kwargs: Arguments of `FineTune`, such as `model`, `optimizer`, `losses` and `gradient`,
+            and of Avalanche's SupervisedTemplate.
     """

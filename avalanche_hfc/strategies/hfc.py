@@ -39,22 +39,57 @@ FORMS: dict[str, Losses | None] = {
 
 
 class HFCStrategy(IncrementalTemplate):
-    """HFC (Dong et al., ICCV 2023) as an Avalanche strategy.
+    """HFC (Dong et al., ICCV 2023): herding replay with L_FC (Eq. 9) and L_RD (Eq. 13), Eq. 14.
 
-    `form` chooses the losses and their weights. "default": α1 = 1 - z, α2 = z with z =
-    K^o/(K^o+K^t), relation targets that sum to 1, mean over the classes present. "paper": α1 = α2 =
-    1, the equations as printed. "official": the released code's loss takes the place of the
-    criterion in training, and exemplars are ranked by its herding rule. `compensation_weight` (α1)
-    and `relation_weight` (α2) replace the form's: a number above 0, or "balanced". `drop_last`
-    None: True with "official", as in the released loop. `optimizer_quirks`, with "official" only:
-    the defects of the released loop, a new optimizer every epoch, and parameters outside the
-    optimizer's first group (TSA, token and head) trained in epochs 0, 3, 6, … of a step alone.
-    Memory: `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class.
-    `reset_optimizer` as in `IncrementalTemplate`. The other arguments are those of Avalanche's
-    `SupervisedTemplate`.
+    With z = K^o/(K^o+K^t), the fraction of old classes, the losses are one of:
+
+    - ``"default"``: (1 - z) L_FC + z L_RD, with relation targets that sum to 1 and the mean over
+      the classes present in the batch.
+    - ``"paper"``: L_FC + L_RD, the equations as printed.
+    - ``"official"``: the loss of the released code replaces the criterion in training, and
+      exemplars are chosen by its herding rule.
+
+    Args:
+        model: The model to train, for example a `TSAViT`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: A plain cross-entropy.
+        form: ``"default"``, ``"paper"`` or ``"official"``.
+        mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
+            either.
+        per_class: Number of exemplars of each class.
+        compensation_weight: α_1, the weight of L_FC: a number above 0, or ``"balanced"`` for 1 - z.
+            By default that of the losses.
+        relation_weight: α_2, the weight of L_RD: a number above 0, or ``"balanced"`` for z. By
+            default that of the losses.
+        optimizer_quirks: With ``"official"`` only: reproduce two defects of the released training
+            loop, a new optimizer every epoch, and parameters outside the optimizer's first group
+            (TSA, token and head) trained in epochs 0, 3, 6, … of a step only.
+        drop_last: Drop the last batch of an epoch if it is incomplete. By default only with
+            ``"official"``, as in the released code.
+        train_mb_size: Batch size of training.
+        train_epochs: Number of epochs of each step.
+        eval_mb_size: Batch size of evaluation. By default that of training.
+        device: Where the model runs.
+        plugins: Further plugins; the list is not changed.
+        evaluator: Avalanche's evaluation plugin with metrics and loggers.
+        eval_every: Evaluate every so many epochs during training; -1 for never, see Avalanche.
+        **base_kwargs: `reset_optimizer` of `IncrementalTemplate` and further arguments of
+            Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed or has no effect with the others.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc import HFCStrategy
+        >>> from avalanche_hfc.models import ResNet32
+        >>> model = ResNet32()
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> strategy = HFCStrategy(model=model, optimizer=optimizer, mem_size=200, train_epochs=5)
     """
 
     settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
+    refused_options: ClassVar[tuple[str, ...]] = ("recipe",)  # no recipe has the earlier name
 
     def __init__(
         self,

@@ -28,19 +28,27 @@ FORMS = {
 
 
 class ICaRL(NMEMethod):
-    """L = mean BCE(z, q; S); q is the teacher's sigmoid in old columns, the label in new ones: an
-    exemplar's label takes no part.
+    """iCaRL: binary cross-entropy to labels and teacher, and nearest-mean-of-exemplars prediction.
 
-    - `outputs="softmax"`: CE(z, y; S) + KD_2(z°, z; O) instead, as some libraries have it.
-    - `divisor="all"` divides by all classes of the benchmark from the first step on, as the
-      original network does: every term counts
-      K/K_all of what it counts with "seen". Columns of classes to come, which the original trains
-      to 0, do not exist here.
-    - `form`: with losses="hfc" or "grd", "split" takes the labels on all of S for L_FC and RD^σ
-      in the place of the teacher's targets,
-      which adds supervision; "mixed" keeps the mixed targets and adds RD^σ.
+    L = mean BCE(z, q; S), where q is the teacher's sigmoid in old columns and the label in new
+    ones; the label of an exemplar is not used. New rows of the head start with N(0, 1/D) and bias
+    0, as the original's on CIFAR.
 
-    New rows of the head start at N(0, 1/D) with bias 0, as the original's on CIFAR.
+    Args:
+        outputs: ``"sigmoid"``: the loss above. ``"softmax"``: CE(z, y; S) + KD_2(z°, z; O), as in
+            some libraries.
+        divisor: Divide the binary cross-entropy by the number of classes ``"seen"`` or by ``"all"``
+            classes of the benchmark from the first step on, as the original network does. Columns
+            of later classes, which the original trains towards 0, do not exist here.
+        form: With ``losses="grd"`` or ``"hfc"``: ``"split"`` uses labels in all columns for L_FC
+            and the teacher for L_RD, which adds supervision; ``"mixed"`` keeps the mixed targets
+            and adds L_RD.
+        inference: ``"nme"``: the nearest mean of exemplars. ``"head"``: the largest logit.
+        **kwargs: `flip` (average the means with those of mirrored exemplars); arguments of
+            `HerdingReplay` (memory and losses) and of Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed or has no effect with the others.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "form")

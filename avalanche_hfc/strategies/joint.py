@@ -18,20 +18,30 @@ from avalanche_hfc.strategies._base.state import load_model
 
 
 class JointTraining(Method):
-    """L = mean CE(z, y; S) on the data of steps 1…t. The model starts each step from the weights it
-    was given at construction.
+    """Joint training on the data of all steps so far, an upper bound for incremental methods.
 
-    With `from_scratch=False` it goes on from the step before. From new weights, the optimizer
-    forgets its moments whatever `reset_optimizer` says. Its memory is every image: no `mem_size`,
-    and no losses for an old class.
+    Each step minimises the cross-entropy over the classes seen. There is no `mem_size`, because
+    every image is kept, and no `losses`, because no class is old.
+
+    Args:
+        model: The model to train.
+        from_scratch: Start each step from the weights that the model has at construction; the
+            optimizer's moments are then cleared whatever `reset_optimizer` is. With False the model
+            continues from the previous step.
+        **kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate, such as
+            `optimizer`.
+
+    Raises:
+        TypeError: If `losses` or `gradient` is given.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
+    refused_options: ClassVar[tuple[str, ...]] = ("losses", "gradient")
     upper_bound = True
     trains_on_all_seen = True
 
     def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
-        unusable = sorted({"losses", "gradient"} & kwargs.keys())
+        unusable = [name for name in self.refused_options if name in kwargs]
         if unusable:
             raise TypeError(
                 f"JointTraining: unexpected argument {', '.join(unusable)}: with all data at "

@@ -18,16 +18,33 @@ WARM_UP_EPOCHS = 3  # released code, of 30 epochs a step
 def official_parts(
     *, num_classes: int | None = None, optimizer_quirks: bool = False, **model_options: Any
 ) -> tuple[TSAViT, Optimizer, list[BasePlugin]]:
-    """(model, optimizer, plugins) of the released code, for `HFCStrategy(form="official",
-    train_epochs=30, train_mb_size=64, …)`.
+    """Model, optimizer and plugins of HFC's released code, for an `HFCStrategy` with its loss.
 
-    The model: ViT-Base with adapters of width 64 in each of 11 blocks, embeddings and 5 blocks
-    frozen, the residual TSA block with drop-path 0.1, the shared embedding at 0. The optimizer:
-    AdamW, TSA, token and head at five times the rate. The plugins: three epochs of warm-up, then a
-    cosine, anew in every step. `num_classes` grows the head for these ids at once; otherwise it
-    grows by steps. `optimizer_quirks` adds two defects of the released code: a new optimizer every
-    epoch, and no update of TSA, token and head in two epochs out of three. `model_options` go to
-    `TSAViT`: weights="timm" fetches the MAE weights that the released code starts from.
+    The model is a ViT-Base with adapters of width 64 in each of 11 blocks, embeddings and 5 blocks
+    frozen, a residual TSA block with drop-path 0.1, and the shared embedding at 0. The optimizer is
+    AdamW, with five times the learning rate for TSA, token and head. The plugins schedule three
+    epochs of warm-up and a cosine in every step. The released code trains each step for 30 epochs
+    with batches of 64.
+
+    Args:
+        num_classes: Grow the head for these class ids at once. By default it grows with the steps.
+        optimizer_quirks: Add two defects of the released code: a new optimizer every epoch, and no
+            update of TSA, token and head in two epochs out of three.
+        **model_options: Arguments of `TSAViT`; ``weights="timm"`` downloads the MAE weights that
+            the released code starts from.
+
+    Returns:
+        The model, the optimizer and a list of plugins.
+
+    Raises:
+        ValueError: If `num_classes` is below 1.
+
+    Example:
+        >>> from avalanche_hfc import official_parts
+        >>> options = dict(embed_dim=16, depth=6, num_heads=2)
+        >>> model, optimizer, plugins = official_parts(backbone_options=options)
+        >>> [group["lr"] for group in optimizer.param_groups]
+        [6.25e-05, 0.0003125]
     """
     released = {
         "residual": True,

@@ -13,11 +13,23 @@ from avalanche_hfc.strategies._base.proxies import ProxyMethod
 
 
 class PODNet(ProxyMethod):
-    """L = mean NCA + s (λ_c POD-spatial + λ_f POD-flat), s = √(K/K_t); `spatial_weight` λ_c,
-    `flat_weight` λ_f.
+    """PODNet: pooled distillation of feature maps and features under a cosine classifier.
 
-    The weights are those of CIFAR-100 (3 and 1; λ_c = 5 with inference="nme"); ImageNet: 8 and 10.
-    L_RD is added: there is no distillation of logits to replace. Everything else as in ProxyMethod.
+    L = mean NCA + s (λ_c POD-spatial + λ_f POD-flat) with s = √(K/K_t). ImageNet settings are λ_c =
+    8 and λ_f = 10. L_RD is added, because there is no distillation of logits to replace. The head
+    of the model becomes a `CosineHead`; from the second step on, the proxies are tuned on balanced
+    exemplars after the main epochs.
+
+    Args:
+        spatial_weight: λ_c. By default 3, or 5 with ``inference="nme"`` (CIFAR-100).
+        flat_weight: λ_f.
+        inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
+        **kwargs: `model`, `optimizer`, `nca` (``"code"`` or ``"paper"``), `num_proxies`,
+            `tune_epochs`, `tune_lr`, `scale_lr` and `flip`; arguments of `HerdingReplay` (memory
+            and losses) and of Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("spatial_weight", "flat_weight")

@@ -19,8 +19,19 @@ REDUCTIONS = {
 
 
 class PODNetCSCCT(PODNet):
-    """L = PODNet's + 3 CSC + 1.5 CT; `clustering_weight`, `transfer_weight`, and `reduction` of CT.
-    On features only, in the main phase.
+    """PODNet with CSCCT: cross-space clustering (CSC) and controlled transfer (CT) of features.
+
+    Both are added to PODNet's losses in the main phase.
+
+    Args:
+        clustering_weight: Weight of CSC, see `cross_space_clustering`.
+        transfer_weight: Weight of CT, see `controlled_transfer`.
+        reduction: ``"elements"``: CT is the mean over all pairs, as in the released code, which
+            makes it tiny. ``"rows"``: the mean over new samples.
+        **kwargs: Arguments of `PODNet`.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("clustering_weight", "transfer_weight", "reduction")

@@ -30,16 +30,27 @@ RELATIONS = {
 
 
 class SSIL(ReplayMethod):
-    """L = mean CE(z, y; own block) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s} z/T), T
-    = 2; the blocks are old and new columns.
+    """SS-IL: a separated softmax for old and new classes, and distillation within each old step.
 
-    A batch is `train_mb_size` new images and `replay_mb_size` exemplars (None: a quarter of that);
-    an epoch is one pass over the new data. The learning rate of step t is that of the optimizer
-    divided by t, unless `lr_by_step` is False. Memory: the first images of a class, exactly
-    `mem_size` in total. `relation` is the form of L_RD. A step with a single class is not learned
-    (its softmax is 1): a warning. Its authors keep one optimizer, moments and all, and leave out
-    incomplete batches: `reset_optimizer` is False and `drop_last` True here. New rows of the head
-    start as those of nn.Linear, in every step.
+    L = mean CE(z, y; block of the sample) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s}
+    z/T) with T = 2; the blocks are the old and the new columns. An epoch is one pass over the new
+    data. The memory holds the first images of each class, exactly `mem_size` in total. New rows of
+    the head start as those of nn.Linear. A step with a single class cannot be learned, because its
+    softmax is 1; a warning says so.
+
+    Args:
+        replay_mb_size: Number of exemplars added to the `train_mb_size` new images of a batch. By
+            default a quarter of `train_mb_size`.
+        lr_by_step: Divide the learning rate by the number of the step, counted from 1.
+        relation: Form of L_RD with ``losses="grd"`` or ``"hfc"``: ``"separated"`` within the
+            blocks, or ``"joint"`` over all classes seen.
+        reset_optimizer: See `IncrementalTemplate`; False as in the original.
+        drop_last: See `IncrementalTemplate`; True as in the original.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed or has no effect with the others.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")

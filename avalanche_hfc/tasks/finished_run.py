@@ -29,7 +29,7 @@ class FinishedRun:
         if "finished" not in note:
             way = (
                 "The same `hfc learn`"
-                if "learn" in self.recipe.own
+                if "learn" in self.recipe.paths
                 else f"`{command(self.recipe)}`"
             )
             raise ValueError(f"{path} is not finished. {way} goes on with it.")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from avalanche_hfc.benchmarks._folders import read_folder
+from avalanche_hfc.benchmarks._records import Records
+from avalanche_hfc.benchmarks._tree import class_names
 from avalanche_hfc.engine.data import (
     Root,
     build_benchmark,
@@ -19,6 +20,12 @@ from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.run import machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.options import LATER_EPOCHS
+from avalanche_hfc.store.data_files import (
+    data_note,
+    read_records,
+    refuse_other_data,
+    write_records,
+)
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json, versions
 from avalanche_hfc.tasks.finished_run import FinishedRun
@@ -41,6 +48,7 @@ def learn(
     data_root: Root = None,
     device: str = "cpu",
     progress: Progress | None = None,
+    verify_data: bool = False,
 ) -> Path:
     """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the
     longer run's folder.
@@ -48,11 +56,13 @@ def learn(
     The run itself is only read. `out` is the folder of the longer one, by default beside it and
     named after both. It holds the rows of the steps before as well, and is gone on with by the same
     call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
-    before.
+    before. Data of the user's must be what the run was trained on; `verify_data` as in `run`.
     """
     finished = FinishedRun(path)
-    refuse_known_classes(new, read_folder(new).class_names, list(finished.class_names.values()))
+    refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
+    if data_root is not None and "data" in recipe.paths:
+        recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
     folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
     if folder.resolve() == Path(path).resolve():
         raise ValueError(
@@ -62,9 +72,18 @@ def learn(
     RunFolder(folder).check(recipe.as_dict(), seed)
     root = data_root_of(recipe, data_root)
     if not (folder / "recipe.json").exists():
-        check_data(finished, seed, root, recipe)
-        copy_run(finished, folder, recipe, device)
-    run(recipe, seed, folder, device=device, data_root=root, progress=progress)
+        known = {} if verify_data else read_records(path)
+        records = check_data(finished, seed, root, recipe, known)
+        copy_run(finished, folder, recipe, records, device)
+    run(
+        recipe,
+        seed,
+        folder,
+        device=device,
+        data_root=root,
+        progress=progress,
+        verify_data=verify_data,
+    )
     return folder
 
 
@@ -88,23 +107,36 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
         recipe = override(recipe, given)
     folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"
-    return replace(recipe, name=name, own={**recipe.own, "learn": folders})
+    return replace(recipe, name=name, paths={**recipe.paths, "learn": folders})
 
 
-def check_data(finished: FinishedRun, seed: int, root: Root, recipe: Recipe) -> None:
-    """Raise, before anything is written, where the data of the steps before is not the same."""
-    names = dict(enumerate(build_benchmark(recipe, seed, root).class_names))
+def check_data(
+    finished: FinishedRun, seed: int, root: Root, recipe: Recipe, known: Records
+) -> Records:
+    """Raise, before anything is written, where the data of the steps before is not the same. The
+    records of all data.
+    """
+    benchmark = build_benchmark(recipe, seed, root, known)
+    names = dict(enumerate(benchmark.class_names))
     other = [name for class_id, name in finished.class_names.items() if names.get(class_id) != name]
     if other:
         raise ValueError(
             f"{root} is not the data of {finished.folder.path}: it has no class {other[0]!r} "
             "at the same place."
         )
+    arriving = f"learned {len(learned_folders(recipe))}/"
+    earlier = {
+        name: record for name, record in benchmark.records.items() if not name.startswith(arriving)
+    }
+    refuse_other_data(finished.folder, earlier)
+    return benchmark.records
 
 
-def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe, device: str) -> None:
-    """Rows and last checkpoint, under the longer recipe and the conditions of today, at once by a
-    rename.
+def copy_run(
+    finished: FinishedRun, folder: Path, recipe: Recipe, records: Records, device: str
+) -> None:
+    """Rows, last checkpoint and the records of the data, under the longer recipe and the conditions
+    of today, at once by a rename.
     """
     aside = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(aside, ignore_errors=True)
@@ -114,8 +146,11 @@ def copy_run(finished: FinishedRun, folder: Path, recipe: Recipe, device: str) -
             shutil.copyfile(finished.folder.path / name, aside / name)
         shutil.copytree(finished.folder.checkpoints / "last", aside / "checkpoint" / "last")
         note = {name: value for name, value in finished.note.items() if name != "finished"}
+        left_out = note.get("data", {}).get("left_out", [])
+        data = {"data": data_note(records, left_out)}
         today = {"versions": versions(), "machine": machine(device)}
-        content = {**note, "recipe": recipe.as_dict(), **today}
+        write_records(aside, records)
+        content = {**note, "recipe": recipe.as_dict(), **today, **data}
         replace_file(aside / "recipe.json", as_json(content))
         os.rename(aside, folder)
     finally:

@@ -128,7 +128,7 @@ def plan(
 
 def real_data(recipe: Recipe, seed: int, data_root: Root) -> tuple[Source, Sizes]:
     source = read_source(recipe, data_root)
-    division = plan_of(recipe, seed)
+    division = plan_of(recipe, seed).with_ids(source.class_names)
     order, per_step = (
         division.order(len(source.class_names)),
         division.classes_per_step(len(source.class_names)),

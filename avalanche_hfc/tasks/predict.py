@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
-from avalanche_hfc.benchmarks.transforms import PADDED_CROP_LIMIT
+from avalanche_hfc.benchmarks._decode import read_image
+from avalanche_hfc.benchmarks.transforms import ON_TENSORS, PADDED_CROP_LIMIT
 from avalanche_hfc.engine.data import eval_transform
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.recipes import Recipe
@@ -73,18 +74,14 @@ def read_images(
     data = recipe.data
     transform = eval_transform(recipe)
     squash = (
-        data.transforms != "plain" and data.image_size <= PADDED_CROP_LIMIT
+        data.transforms not in ON_TENSORS and data.image_size <= PADDED_CROP_LIMIT
     )  # an eval transform that never resizes
     images, faults = [], []
     for path in paths:
         try:
-            with Image.open(path) as file:
-                image = ImageOps.exif_transpose(file).convert(
-                    "L" if data.dataset == "digits" else "RGB"
-                )
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-            faults.append(f"{path} ({reason})")
+            image = read_image(path, mode="L" if data.dataset == "digits" else "RGB")
+        except ValueError as error:
+            faults.append(f"{path} ({error})")
             continue
         images.append(
             transform(

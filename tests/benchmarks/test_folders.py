@@ -128,7 +128,7 @@ def test_a_class_with_one_image_cannot_be_divided(tmp_path):
     )
     with pytest.raises(
         ValueError,
-        match="Classes with one image only: ant. One is needed for training and one for the test.",
+        match="a class with one image only, where training and test need one each: ant.",
     ):
         split_folder(tmp_path, num_steps=1)
 
@@ -173,37 +173,37 @@ def test_images_deeper_in_a_class_folder_count_and_hidden_files_do_not(two_parts
     [
         (
             lambda root: (root / "train" / "ant" / "notes.txt").write_text("x"),
-            "Not images: .*ant/notes.txt. Known suffixes: .jpg",
+            "not an image by its name: train/ant/notes.txt. .*--skip-bad",
         ),
         (
             lambda root: (root / "train" / "labels.csv").write_text("x"),
-            "Files beside the class folders: .*labels.csv",
+            "a file beside the class folders: train/labels.csv",
         ),
-        (lambda root: (root / "train" / "emu").mkdir(), "train has classes without an image: emu"),
+        (lambda root: (root / "train" / "emu").mkdir(), "a class without an image: train/emu"),
         (
             lambda root: picture(root / "train" / "emu" / "0.png", 0),
-            "test lacks the classes emu. Both parts must hold the same classes",
+            "a class that test/ lacks: train/emu",
         ),
         (
             lambda root: picture(root / "test" / "emu" / "0.png", 0),
-            "train lacks the classes emu. Both parts must hold the same classes",
+            "a class that train/ lacks: test/emu",
         ),
         (
             lambda root: (root / "val").mkdir(),
-            "needs one of test/ and val/ beside train/, it has both",
+            "one of test/ and val/ is needed beside train/, there is both",
         ),
         (
             lambda root: (root / "test").rename(root / "other"),
-            "needs one of test/ and val/ beside train/, it has neither",
+            "one of test/ and val/ is needed beside train/, there is neither",
         ),
-        (lambda root: (root / "train").rename(root / ".train"), "has test/ but no train/"),
+        (lambda root: (root / "train").rename(root / ".train"), "test/ without train/"),
         (
             lambda root: (root / "train" / "ant" / "0.png").write_bytes(b"no image"),
-            "1 of 8 images cannot be read: .*train/ant/0.png",
+            r"cannot be read: train/ant/0.png \(not an image in a known format\)",
         ),
         (
             lambda root: (root / "test" / "dog" / "0.png").write_bytes(b""),
-            "1 of 4 images cannot be read: .*test/dog/0.png",
+            "an empty file: test/dog/0.png",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_picture_cut_short_is_found_before_training(two_parts, suffix, kept):
     picture(path, 0, size=(60, 60))
     assert split_folder(root, num_steps=2).class_names[2] == "cow"
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
-    with pytest.raises(ValueError, match=f"1 of 9 images cannot be read: .*9{suffix}"):
+    with pytest.raises(ValueError, match=f"cannot be read: train/cow/9{suffix}"):
         split_folder(root, num_steps=2)
 
 
@@ -246,10 +246,10 @@ def test_a_picture_that_vanishes_later_is_named(two_parts):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match=r"No folder .*none. split_folder reads train/<class>/ and test/<class>/",
+        match=r"No folder .*none. Expected are train/<class>/ and test/<class>/",
     ):
         split_folder(tmp_path / "none", num_steps=2)
-    with pytest.raises(ValueError, match="has no class folder"):
+    with pytest.raises(ValueError, match="cannot be used: no class folder"):
         split_folder(tmp_path, num_steps=2)
     with pytest.raises(ValueError, match="root must name the folder of images, got None"):
         split_folder(num_steps=2)
@@ -257,19 +257,79 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         split_folder(tmp_path, num_steps=2, download=True)
 
 
-def test_steps_that_do_not_fit_the_folder_are_refused(two_parts):
+@pytest.mark.parametrize(
+    ("num_classes", "num_steps", "base_fraction", "expected"),
+    [
+        (12, 5, 0.0, [3, 3, 2, 2, 2]),
+        (7, 2, 0.0, [4, 3]),
+        (7, 2, 0.5, [4, 2, 1]),
+        (9, 4, 0.5, [5, 1, 1, 1, 1]),
+        (6, 3, 0.0, [2, 2, 2]),
+    ],
+)
+def test_steps_differ_by_one_class_at_most_and_the_larger_come_first(
+    tmp_path, num_classes, num_steps, base_fraction, expected
+):
+    for number in range(num_classes):
+        for image in range(2):
+            place = tmp_path / f"{number:02}" / f"{image}.png"
+            picture(place, 2 * number + image, size=(16, 16))
+    benchmark = split_folder(tmp_path, num_steps=num_steps, base_fraction=base_fraction)
+    steps = [one.classes_in_this_experience for one in benchmark.train_stream]
+    assert [len(classes) for classes in steps] == expected
+    assert sorted(class_id for classes in steps for class_id in classes) == list(range(num_classes))
+    even = num_classes == 6
+    assert bool(benchmark.remarks) != even
+    assert even or ", ".join(map(str, expected)) in benchmark.remarks[0]
+
+
+def test_more_steps_than_classes_are_refused(two_parts):
+    with pytest.raises(ValueError, match="4 classes are too few for 5 steps.*1 to 4"):
+        split_folder(two_parts[0], num_steps=5)
+    with pytest.raises(ValueError, match="2 classes after a base step of 2 are too few"):
+        split_folder(two_parts[0], num_steps=3, base_fraction=0.5)
+
+
+def test_classes_arrive_in_the_order_of_the_names_given(two_parts):
+    root, _ = two_parts
+    benchmark = split_folder(root, num_steps=4, class_order=["cow", "ant", "dog", "bee"])
+    assert [next(iter(one.classes_in_this_experience)) for one in benchmark.train_stream] == [
+        2,
+        0,
+        3,
+        1,
+    ]
     with pytest.raises(
-        ValueError,
-        match="4 classes cannot be split evenly over 3 steps. Allowed num_steps: 1, 2, 4",
+        ValueError, match="each of the 4 classes once. missing: bee; repeated: ant; unknown: emu"
     ):
-        split_folder(two_parts[0], num_steps=3)
-    root = two_parts[0]
-    for part in ("train", "test"):
-        picture(root / part / "emu" / "0.png", 0)
-    with pytest.raises(
-        ValueError, match="base_fraction=0.5 needs an even number of classes, the data has 5"
+        split_folder(root, num_steps=2, class_order=["cow", "ant", "dog", "ant", "emu"])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+def test_16_bit_images_are_scaled_to_8(two_parts, suffix):
+    root, _ = two_parts
+    values = np.array([[0, 257, 65535, 32768], [100, 400, 300, 51400]], dtype=np.uint16)
+    (root / "test" / "ant" / "0.png").unlink()
+    Image.fromarray(values.repeat(2, 0)).save(root / "test" / "ant" / f"0{suffix}")
+    image = images_of(split_folder(root, num_steps=2, image_size=4).test_stream, 0)[0]
+    expected = np.round(values.repeat(2, 0) / 257)[..., None].repeat(3, 2)
+    torch.testing.assert_close(image, scaled(expected).float(), atol=1e-6, rtol=0)
+
+
+def test_float_images_are_scaled_from_0_to_1_and_others_are_refused_by_name(two_parts):
+    root, _ = two_parts
+    path = root / "test" / "ant" / "0.tif"
+    (root / "test" / "ant" / "0.png").unlink()
+    Image.fromarray(np.full((4, 4), 0.2, dtype=np.float32)).save(path)
+    image = images_of(split_folder(root, num_steps=2, image_size=4).test_stream, 0)[0]
+    assert image.unique().tolist() == pytest.approx([0.2 * 2 - 1])
+    for values, why in (
+        (np.array([[0, 300]], dtype=np.float32), "floating-point pixels from 0 to 300"),
+        (np.array([[0, 300]], dtype=np.int32), "32-bit integer pixels have no known range"),
     ):
-        split_folder(root, num_steps=1, base_fraction=0.5)
+        Image.fromarray(values).save(path)
+        with pytest.raises(ValueError, match=rf"test/ant/0.tif \({why}"):
+            split_folder(root, num_steps=2)
 
 
 def test_small_dytox_needs_images_of_that_size(two_parts):

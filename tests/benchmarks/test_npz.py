@@ -2,11 +2,17 @@
 wrong.
 """
 
+import os
+import zipfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from numpy.lib import format as npy
 
 from avalanche_hfc.benchmarks import split_npz
+from avalanche_hfc.benchmarks._npz import load_npz
 
 
 def arrays(**changes) -> dict:
@@ -150,7 +156,7 @@ def test_oblong_images_need_a_size(saved):
         ),
         (
             {"x_test": np.zeros((4, 5, 6), np.uint8)},
-            "x_train holds images of {(6, 6)}, x_test of {(6, 5)} (width, height).",
+            "x_train holds images of (6, 6), x_test of (6, 5) (width, height).",
         ),
         (
             {"y_train": np.array([0, 1, 3] * 4)},
@@ -243,7 +249,7 @@ def test_a_damaged_array_is_refused_by_its_key(saved):
 def test_a_file_that_is_not_there_is_named_with_what_it_should_hold(tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match=r"none.npz. split_npz reads an npz file with x_train, y_train, x_test, y_test",
+        match=r"none.npz. Expected is an npz file with x_train, y_train, x_test, y_test",
     ):
         split_npz(tmp_path / "none.npz", num_steps=2)
     with pytest.raises(ValueError, match="root must name the npz file, got None"):
@@ -252,3 +258,70 @@ def test_a_file_that_is_not_there_is_named_with_what_it_should_hold(tmp_path):
         ValueError, match="download=True is for CIFAR-100 only: an npz file must be on disk"
     ):
         split_npz(tmp_path / "none.npz", num_steps=2, download=True)
+
+
+def rewritten(path, key, change):
+    """The file with the bytes of one array changed."""
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    members[f"{key}.npy"] = change(members[f"{key}.npy"])
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.replace(b"(12, 6, 6, 3), }        ", b"(9999999, 99999, 3, 3),}"),
+        lambda held: held[:-7],
+        lambda held: held[:20],
+        lambda held: b"",
+        lambda held: held[:6] + b"\x07\x00" + held[8:],
+        lambda held: held.replace(b"(12, 6, 6, 3)", b"(-2, 6,-6, 3)"),
+    ],
+)
+def test_a_header_that_the_file_does_not_bear_out_is_refused_before_memory_is_taken(
+    saved, monkeypatch, change
+):
+    path = saved()
+    rewritten(path, "x_train", change)
+    monkeypatch.setattr(npy, "read_array", lambda *_, **__: pytest.fail("an array was read"))
+    with pytest.raises(ValueError, match="x_train cannot be read") as error:
+        split_npz(path, num_steps=2)
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+
+
+def test_an_array_larger_than_memory_is_refused_before_it_is_read(saved, monkeypatch):
+    path = saved()
+    pages = os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 if name == "SC_PHYS_PAGES" else pages // 4)
+    monkeypatch.setattr(npy, "read_array", lambda *_, **__: pytest.fail("an array was read"))
+    with pytest.raises(ValueError, match="its arrays take .* GB; this machine has"):
+        split_npz(path, num_steps=2)
+
+
+def test_damage_anywhere_is_one_line_with_the_name(saved):
+    """A compressed file with four bytes overwritten at many places: read as it was, or refused."""
+    path = Path(saved())
+    with np.load(path) as held:
+        before = dict(held)
+        np.savez_compressed(path, **held)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole) - 4, max(1, len(whole) // 150)):
+        path.write_bytes(whole[:place] + b"\xff\x00\xa5\x5a" + whole[place + 4 :])
+        try:
+            found = load_npz(path)
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+            refused += 1
+        else:
+            assert all(np.array_equal(found[key], before[key]) for key in found)
+    assert refused > 75
+
+
+@pytest.mark.parametrize("name", ["", "a\rb", "b\x00c", "b"])
+def test_class_names_that_would_not_survive_are_refused(saved, name):
+    with pytest.raises(ValueError, match="class_names holds .*unique, not empty and without"):
+        split_npz(saved(class_names=np.array(["a", "b", "c", name])), num_steps=2)

@@ -21,7 +21,8 @@ from torchvision.transforms import (
     ToTensor,
 )
 
-from avalanche_hfc.benchmarks import TRANSFORMS, build_transforms
+from avalanche_hfc.benchmarks import TRANSFORMS, build_transforms, split_digits
+from avalanche_hfc.benchmarks.positions import flatten
 from avalanche_hfc.benchmarks.transforms import CIFAR100, IMAGENET, PlainTransform
 
 OPERATIONS = (
@@ -210,11 +211,62 @@ def test_plain_leaves_the_size_alone_where_it_fits():
     torch.testing.assert_close(PlainTransform(6)(tensor), (tensor - 0.5) / 0.5)
 
 
+def test_flip_crop_gives_every_crop_of_the_image_in_its_black_margin_and_its_mirror_alike_often():
+    train, _ = build_transforms("flip-crop", 8)  # a margin of one pixel
+    image = torch.from_numpy(np.random.RandomState(0).randint(1, 256, (3, 8, 8), dtype=np.uint8))
+    framed = np.full((3, 10, 10), -1.0)
+    framed[:, 1:9, 1:9] = image.numpy() / 127.5 - 1
+    crops = [framed[:, top : top + 8, left : left + 8] for top in range(3) for left in range(3)]
+    allowed = np.stack([*crops, *(crop[:, :, ::-1] for crop in crops)])
+    torch.manual_seed(0)
+    counts = np.zeros(18, dtype=int)
+    for _ in range(1800):
+        distances = np.abs(allowed - train(image).numpy()).max((1, 2, 3))
+        counts[distances.argmin()] += 1
+        assert distances.min() < 1e-6
+    assert counts.min() > 60 and counts.max() < 140
+
+
+@pytest.mark.parametrize("side, margin", [(32, 4), (64, 8), (8, 1), (4, 0)])
+def test_the_margin_of_flip_crop_is_an_eighth_of_the_side(side, margin):
+    train, _ = build_transforms("flip-crop", side)
+    torch.manual_seed(0)
+    white = [train(torch.ones(1, side, side)) for _ in range(300)]
+    rows = [int((one[0].amax(1) < 0).sum()) for one in white]  # all black
+    assert max(rows) == margin and min(rows) == 0
+
+
+def test_flip_crop_takes_what_plain_takes_and_evaluates_as_plain_does():
+    image = picture(5, 4)
+    tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    train, evaluate = build_transforms("flip-crop", 8)
+    for given in (image, tensor, tensor / 255):
+        torch.manual_seed(3)
+        found = train(given)
+        torch.manual_seed(3)
+        torch.testing.assert_close(found, train(tensor))
+        torch.testing.assert_close(evaluate(given), PlainTransform(8)(tensor))
+
+
+def test_images_in_tensors_of_any_size_are_flipped_and_cropped_by_position_alone():
+    flat = flatten(
+        split_digits(num_steps=5, transforms="flip-crop", image_size=16)
+        .train_stream[0]
+        .dataset.train()
+    )
+    flat.seed_draws(0, 1, "train", 2)
+    forward = flat.__getitems__(range(6))[0]
+    torch.testing.assert_close(flat.__getitems__([5, 4, 3, 2, 1, 0])[0].flip(0), forward)
+    flat.seed_draws(0, 1, "train", 3)
+    assert forward.shape == (6, 1, 16, 16)
+    assert not torch.equal(flat.__getitems__(range(6))[0], forward)
+
+
 def test_an_unknown_name_is_answered_with_all_names_and_the_nearest():
     with pytest.raises(ValueError) as error:
         build_transforms("dytx", 32)
     assert (
-        str(error.value)
-        == "Unknown transforms 'dytx'. Known: dytox, official, plain. Did you mean 'dytox'?"
+        str(error.value) == "Unknown transforms 'dytx'. Known: dytox, official, plain, flip-crop. "
+        "Did you mean 'dytox'?"
     )
-    assert list(TRANSFORMS) == ["dytox", "official", "plain"]
+    assert list(TRANSFORMS) == ["dytox", "official", "plain", "flip-crop"]

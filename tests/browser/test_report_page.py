@@ -27,9 +27,10 @@ BROWSER = next(
     ),
     None,
 )
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no browser: install chromium to look at the page"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no browser: install chromium to look at the page"),
+]
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-extensions --no-first-run "
     "--hide-scrollbars --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"

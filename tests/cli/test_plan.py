@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from own_runs import COLOURS, TINY, content, hfc, make_folder
+from image_folders import COLOURS, TINY, content, hfc, make_folder
 
 from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.engine.data import build_benchmark

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from own_runs import COLOURS, TINY, content, hfc, make_folder
+from image_folders import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
 from avalanche_hfc.engine.data import build_benchmark
@@ -179,8 +179,8 @@ def test_the_longer_run_has_the_rows_and_weights_of_one_that_knew_of_the_new_cla
     folder, _ = longer
     note = json.loads((folder / "recipe.json").read_text())
     own = Recipe.from_dict(note["recipe"])
-    assert own.own["learn"] == (str(folder.parents[1] / "new"),)
-    run(own, note["seed"], tmp_path / "unbroken", data_root=own.own["data"])
+    assert own.paths["learn"] == (str(folder.parents[1] / "new"),)
+    run(own, note["seed"], tmp_path / "unbroken", data_root=own.paths["data"])
     for name in FILES:
         pd.testing.assert_frame_equal(rows(folder, name), rows(tmp_path / "unbroken", name))
     assert list(rows(folder, "steps")["classes"]) == [2, 4, 6]
@@ -276,7 +276,7 @@ def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, na
     )
     own = override(recipe(name), {"image_size": str(shape[-1])})
     root = None if name.startswith("digits") else tmp_path / "own.npz"
-    benchmark = build_benchmark(replace(own, own={"learn": (str(place / "new"),)}), 0, root)
+    benchmark = build_benchmark(replace(own, paths={"learn": (str(place / "new"),)}), 0, root)
     old = len(benchmark.class_names) - 2
     assert benchmark.class_names[old:] == tuple(NEW)
     last = list(benchmark.train_stream)[-1]

@@ -1,12 +1,9 @@
 """`hfc report` as a user types it."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from synthetic_runs import write_run
 
 from avalanche_hfc.cli.main import commands, main

@@ -14,6 +14,7 @@ from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
 from avalanche_hfc.engine.progress import Several
 from avalanche_hfc.store.run_folder import RunFolder
 
+pytestmark = pytest.mark.quick  # the run of that tier
 NAME = "digits-b0-t5-hfc@demo"
 COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blocks=1"]
 
@@ -72,7 +73,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
             signal.signal(signal.SIGINT, before)
     assert (
         code == 130
-        and errors.endswith(f"This goes on:\nhfc {' '.join(COMMAND)}\n")
+        and errors.endswith(f"To resume:\nhfc {' '.join(COMMAND)}\n")
         and output == ""
         and "Traceback" not in errors
     )

@@ -7,6 +7,8 @@ from avalanche_hfc.cli.selftest import selftest as command
 from avalanche_hfc.tasks import selftest
 from avalanche_hfc.tasks.selftest import Failed, checks
 
+pytestmark = pytest.mark.quick
+
 
 def test_every_check_holds_and_the_command_says_so():
     result = CliRunner().invoke(command)

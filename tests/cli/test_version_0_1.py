@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from own_runs import content, hfc
+from image_folders import content, hfc
 
 ARCHIVE = Path(__file__).with_name("version_0_1.zip")
 HFC, PODNET = "folder-b0-t2-hfc@demo", "folder-b0-t2-podnet@demo"

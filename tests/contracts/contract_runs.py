@@ -76,7 +76,7 @@ def build(
     model = case.entry.model() if model is None else model
     optimizer = SGD(model.parameters(), lr=LR, momentum=0.9) if optimizer is None else optimizer
     schedule = LRSchedulerPlugin(StepLR(optimizer, step_size=1, gamma=DECAY))
-    own = dict(train_mb_size=12, train_epochs=2, eval_mb_size=64)
+    own = dict(train_mb_size=12, train_epochs=case.entry.num_epochs, eval_mb_size=64)
     own |= {} if case.entry.mem_size is None else {"mem_size": case.entry.mem_size}
     own |= {} if case.losses is None else {"losses": case.losses}
     return STRATEGIES[case.name](

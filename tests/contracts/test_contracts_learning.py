@@ -101,7 +101,7 @@ def learns_the_first_step(case, number):
         model=model,
         optimizer=optimizer,
         own_plugins=[],
-        train_epochs=12,
+        train_epochs=12 if case.entry.num_epochs > 1 else 1,
         train_mb_size=16,
         **every_image,
     )
@@ -112,7 +112,13 @@ def learns_the_first_step(case, number):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name in OURS and name != "dytox"])
+# dytox has an encoder of its own; a few updates of a linear head learn nothing from a random CNN
+OTHERS = ("dytox", "frozen-replay")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STRATEGIES if name in OURS and name not in OTHERS]
+)
 def test_a_cnn_with_batch_norm_learns_the_first_step_and_ends_finite(name):
     benchmark, case = benchmark_of(per_class=10, transform=None), Case(name, choices(name)[0])
     seed()
@@ -122,7 +128,7 @@ def test_a_cnn_with_batch_norm_learns_the_first_step_and_ends_finite(name):
         model=model,
         optimizer=AdamW(model.parameters(), lr=3e-3),
         own_plugins=[],
-        train_epochs=6,
+        train_epochs=6 if case.entry.num_epochs > 1 else 1,
         train_mb_size=10,
     )
     strategy.train(benchmark.train_stream[0])

@@ -100,7 +100,7 @@ def test_every_recipe_has_the_model_it_names_with_the_size_of_its_images():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("cifar100-b0-t10-hfc@paper", 85_797_120),  # HFC.md: 11 blocks, TSA and its token
+        ("cifar100-b0-t10-hfc@paper", 85_797_120),  # 11 blocks, TSA and its token
         ("cifar100-b0-t10-hfc-official@paper", 86_887_616),  # with adapters
         ("cifar100-b0-t10-icarl@paper", 85_798_656),  # ViT-Base
     ],

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import count
 
 import pytest
 import torch
@@ -12,21 +13,42 @@ from avalanche_hfc.store.checkpoint import load_checkpoint, save_checkpoint
 from avalanche_hfc.store.lock import RunLock
 from avalanche_hfc.store.run_folder import RunFolder
 
+pytestmark = pytest.mark.kill
+
+
+def assert_ends_like(broken, whole):
+    assert RunFolder(broken).finished and rows_of(broken) == rows_of(whole)
+    final, expected = weights_of(broken), weights_of(whole)
+    assert final.keys() == expected.keys() and all(
+        torch.equal(final[name], expected[name]) for name in expected
+    )
+
 
 @pytest.mark.parametrize("method", ["hfc", "dytox"])
 def test_a_run_killed_three_times_ends_like_an_unbroken_one(tmp_path, method):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     seconds = unbroken(whole, method)
     assert killed_and_resumed(broken, method, kills=3, seconds=seconds, seed=5) >= 1
-    assert RunFolder(broken).finished and rows_of(broken) == rows_of(whole)
-    final, expected = weights_of(broken), weights_of(whole)
-    assert final.keys() == expected.keys() and all(
-        torch.equal(final[name], expected[name]) for name in expected
-    )
+    assert_ends_like(broken, whole)
     assert (
         "goes on" in (broken / "log.txt").read_text()
         or "starts again" in (broken / "log.txt").read_text()
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["hfc", "foster", "dytox"])  # the last two have the most phases
+def test_runs_killed_twenty_times_end_like_an_unbroken_one(tmp_path, method):
+    """In as many runs as it takes until twenty kills have met a living process."""
+    seconds, landed = unbroken(tmp_path / "whole", method), 0
+    for number in count():
+        broken = tmp_path / str(number)
+        landed += killed_and_resumed(
+            broken, method, kills=20 - landed, seconds=seconds, seed=number
+        )
+        assert_ends_like(broken, tmp_path / "whole")
+        if landed == 20:
+            break
 
 
 def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tmp_path):

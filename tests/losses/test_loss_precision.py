@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from batches import all_losses, draw_batch, six_samples, six_teachers, value_and_gradient
-from torch.overrides import TorchFunctionMode
+from watches import SeesAutocast
 
 from avalanche_hfc.losses import (
     compensation_weights,
@@ -94,24 +94,6 @@ def test_weights_given_in_float64_leave_a_float32_loss_in_float32():
         ).dtype
         == torch.float32
     )
-
-
-class SeesAutocast(TorchFunctionMode):
-    """Notes the floating-point operations that run while autocast is on."""
-
-    def __init__(self):
-        super().__init__()
-        self.inside = []
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if (
-            torch.is_autocast_enabled("cpu")
-            and isinstance(result, torch.Tensor)
-            and result.is_floating_point()
-        ):
-            self.inside.append(function)
-        return result
 
 
 @every_loss

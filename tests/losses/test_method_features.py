@@ -5,9 +5,8 @@ import inspect
 import method_loops as by_hand
 import pytest
 import torch
-from test_loss_precision import SeesAutocast
 from torch._subclasses.fake_tensor import FakeTensorMode
-from watches import RefusesHostReads
+from watches import RefusesHostReads, SeesAutocast, needs_fake_cuda
 
 from avalanche_hfc.losses import (
     add_importance,
@@ -221,6 +220,7 @@ def test_nothing_is_read_on_the_host_and_nothing_leaves_the_device(name):
         value_and_gradients(name, student, teacher)
 
 
+@needs_fake_cuda
 def test_feature_losses_stay_on_the_device_of_their_inputs():
     with FakeTensorMode(), RefusesHostReads():
         maps, other = ([torch.empty(3, 2, 4, 4, device="cuda")] for _ in range(2))

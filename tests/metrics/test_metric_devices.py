@@ -121,7 +121,7 @@ def test_memory_is_pinned_for_cuda_only(device, pinned, cuda_state, monkeypatch)
             seen.append(self.pin_memory)
 
     seen = []
-    monkeypatch.setattr(sys.modules["avalanche_hfc.metrics.evaluate"], "DataLoader", Watched)
+    monkeypatch.setattr(sys.modules["avalanche_hfc.metrics.evaluation"], "DataLoader", Watched)
     with PretendedCuda():
         evaluate(Linear(device), DATA, STEPS)
     assert seen == [pinned]

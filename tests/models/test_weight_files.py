@@ -1,4 +1,5 @@
 import argparse
+import re
 import shutil
 
 import pytest
@@ -7,20 +8,22 @@ import torch
 from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
 
-from avalanche_hfc.models import GrowingLinear, TSAViT, load_weights
+from avalanche_hfc.models import DyToxModel, GrowingLinear, TSAViT, ViTEncoder, load_weights
+from avalanche_hfc.models.weights import loaded_from_file
 
 OPTIONS = {"embed_dim": 24, "num_heads": 3, "depth": 6}
+SMALL = {
+    "backbone": "vit_tiny_patch16_224",
+    "image_size": 8,
+    "patch_size": 4,
+    "msa_blocks": 4,
+    "backbone_options": OPTIONS,
+}
 
 
 def model(**changes):
     torch.manual_seed(1)
-    return TSAViT(
-        "vit_tiny_patch16_224",
-        **(
-            {"image_size": 8, "patch_size": 4, "msa_blocks": 4, "backbone_options": OPTIONS}
-            | changes
-        ),
-    )
+    return TSAViT(**(SMALL | changes))
 
 
 def encoder(image_size=8, patch_size=4, num_classes=0):
@@ -223,3 +226,43 @@ def test_a_missing_file_and_an_unknown_ending_are_named(tmp_path):
         match=r"weights.npz: a weights file ends in .safetensors, .pth or .pt, not '.npz'",
     ):
         model(weights=tmp_path / "weights.npz")
+
+
+def test_a_summary_counts_and_names_the_parts_that_were_matched_missing_and_unused(tmp_path):
+    save_file(encoder(), tmp_path / "mae.safetensors")
+    built = model(weights=tmp_path / "mae.safetensors")
+    report = built.load_report
+    said = re.fullmatch(
+        r"matched (\d+), missing (\d+) \(shared_embedding, tsa\.\*, head\.\*\), "
+        r"unused (\d+) \(blocks\.4\.\*, blocks\.5\.\*\)",
+        report.summary(),
+    )
+    counts = [len(names) for names in (report.matched, report.missing, report.unexpected)]
+    assert said is not None and [int(number) for number in said.groups()] == counts
+    assert loaded_from_file(built) == report.summary()
+    dytox = DyToxModel(ViTEncoder(**SMALL, weights=tmp_path / "mae.safetensors"))
+    assert loaded_from_file(dytox).startswith(f"matched {counts[0]}, missing 0, unused")
+    assert loaded_from_file(model()) == "no weights file"
+
+
+def test_a_file_of_another_number_of_heads_is_refused_though_its_shapes_fit(tmp_path):
+    save_file(encoder(), tmp_path / "six.safetensors", metadata={"num_heads": "6"})
+    with pytest.raises(ValueError, match="the file has 6 attention heads, TSAViT has 3"):
+        model(weights=tmp_path / "six.safetensors")
+    save_file(encoder(), tmp_path / "three.safetensors", metadata={"num_heads": "3"})
+    assert model(weights=tmp_path / "three.safetensors").load_report.matched
+
+
+def test_a_packaged_file_is_loaded_by_name_and_another_name_is_refused_with_those_allowed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("avalanche_hfc.models.weights.PACKAGED", tmp_path)
+    save_file(
+        {name: value.half() for name, value in encoder().items()}, tmp_path / "own.safetensors"
+    )
+    built = model(weights="own")
+    found = built.backbone.blocks[3].mlp.fc1.weight
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, encoder()["blocks.3.mlp.fc1.weight"], atol=1e-4, rtol=1e-3)
+    with pytest.raises(FileNotFoundError, match=r"owl\. Allowed: none, timm, own, or a file"):
+        model(weights="owl")

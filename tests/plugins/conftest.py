@@ -1,15 +1,7 @@
-"""Ten digits in three unequal steps, and the loops of the losses' tests."""
-
-import sys
-from pathlib import Path
+"""Ten digits in three unequal steps."""
 
 import jaxtyping
 import pytest
-
-sys.path.insert(
-    0, str(Path(__file__).parents[1] / "losses")
-)  # loops.py: the equations without tensors
-
 from plugin_hosts import digits_benchmark
 
 

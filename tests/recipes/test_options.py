@@ -1,31 +1,28 @@
-"""What `recipes` says of strategies and models without torch is what the classes say."""
+"""The names that `recipes` has without torch are those of the classes; options come from their
+signatures.
+"""
 
 import inspect
 
 import pytest
 
 from avalanche_hfc.benchmarks import TRANSFORMS
+from avalanche_hfc.engine.build import KINDS
 from avalanche_hfc.memory.herding import RULES
-from avalanche_hfc.models import (
-    ConViTEncoder,
-    DyToxModel,
-    ResNet18,
-    ResNet32,
-    TSAViT,
-    ViT,
-    ViTEncoder,
-)
-from avalanche_hfc.recipes import METHODS, MODELS
+from avalanche_hfc.models import DyToxModel, ViTEncoder
+from avalanche_hfc.recipes import METHODS, MODELS, method_options, model_options
 from avalanche_hfc.recipes.describe import HFC_FORMS
 from avalanche_hfc.recipes.options import (
     CANNOT_RUN,
     LATER_EPOCHS,
     ON_ALL_SEEN,
-    TOTAL_ONLY,
     UPPER_BOUNDS,
+    WITHOUT_LOSSES,
     WITHOUT_MEMORY,
+    check,
 )
 from avalanche_hfc.recipes.schema import CHOICES
+from avalanche_hfc.recipes.signatures import option_of, total_only, without_memory
 from avalanche_hfc.strategies import (
     STRATEGIES,
     IncrementalTemplate,
@@ -38,34 +35,16 @@ from avalanche_hfc.strategies import (
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
 
-# arguments that are no option of a recipe's method: what every strategy takes, the memory's budget,
-# and parts that are no plain values
-COMMON = set(
-    "self model optimizer criterion train_mb_size train_epochs eval_mb_size device plugins "
-    "evaluator eval_every".split()
-)
-ELSEWHERE = COMMON | set(
-    "mem_size per_class memory own_plugins host_options buffer_transform recipe".split()
-)
 
-
-def arguments(kind, stop):
-    """Name -> default of what a class, or one of ours that it is made of, takes by name; the
-    nearest class speaks.
-    """
-    found = {}
-    for base in kind.__mro__:
-        if base.__module__.startswith(stop) and "__init__" in vars(base):
-            for name, parameter in inspect.signature(base.__init__).parameters.items():
-                if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                    found.setdefault(name, parameter.default)
-    return found
-
-
-def test_the_methods_are_the_strategies():
-    assert list(METHODS) == list(STRATEGIES)
+def test_the_names_without_torch_are_those_of_the_classes():
+    assert tuple(STRATEGIES) == METHODS and tuple(KINDS) == MODELS
     assert set(CANNOT_RUN) == {
-        name for name, kind in STRATEGIES.items() if kind.cannot_run is not None
+        name for name, cls in STRATEGIES.items() if cls.cannot_run is not None
+    }
+    assert set(WITHOUT_MEMORY) == {name for name in METHODS if without_memory(name)}
+    assert set(WITHOUT_LOSSES) == {name for name in METHODS if "losses" not in method_options(name)}
+    assert {name for name in METHODS if total_only(name)} == {
+        name for name in METHODS if name.startswith("avalanche-") or name in WITHOUT_MEMORY
     }
 
 
@@ -77,7 +56,7 @@ def test_what_is_told_of_methods_by_name_is_a_property_of_their_classes(names, p
 
 
 def test_a_method_has_later_phases_if_and_only_if_an_option_counts_their_epochs():
-    counted = {name for name, options in METHODS.items() if LATER_EPOCHS.keys() & options.keys()}
+    counted = {name for name in METHODS if LATER_EPOCHS.keys() & method_options(name).keys()}
     template = IncrementalTemplate.phases
     assert counted == {
         name for name, kind in STRATEGIES.items() if getattr(kind, "phases", template) != template
@@ -85,35 +64,113 @@ def test_a_method_has_later_phases_if_and_only_if_an_option_counts_their_epochs(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_method_has_the_options_of_its_class_with_their_defaults(name):
-    taken = arguments(STRATEGIES[name], "avalanche_hfc.strategies")
-    if name == "joint":
-        taken = {
-            key: value for key, value in taken.items() if key not in ("losses", "gradient")
-        }  # refused there
-    options = {key: value for key, value in taken.items() if key not in ELSEWHERE}
-    assert {key: option.default for key, option in METHODS[name].items()} == options
-    assert (name in WITHOUT_MEMORY) == ("mem_size" not in taken)
-    assert name in (*TOTAL_ONLY, *WITHOUT_MEMORY) or "per_class" in taken
-    assert name not in TOTAL_ONLY or "per_class" not in taken
+def test_a_strategy_takes_every_option_and_no_common_argument_is_one(name):
+    """Every option is an argument of the class or a base; what the engine passes is none."""
+    arguments = {
+        word
+        for base in STRATEGIES[name].__mro__
+        if "__init__" in vars(base)
+        for word in inspect.signature(base.__init__).parameters
+    }
+    options = method_options(name)
+    assert options.keys() <= arguments
+    assert not {"model", "optimizer", "mem_size", "memory", "own_plugins", "host_options"} & (
+        options.keys()
+    )
+    for word, option in options.items():
+        check(word, option, option.default)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("joint", {"reset_optimizer": True, "drop_last": False, "from_scratch": True}),
+        ("avalanche-replay", {}),
+        ("avalanche-lwf", {"alpha": 1.0, "temperature": 2.0}),
+        (
+            "ssil",
+            {
+                "reset_optimizer": False,  # the class's own, not that of the template
+                "drop_last": True,
+                "losses": "host",
+                "gradient": "host",
+                "rule": None,
+                "replay_mb_size": None,
+                "lr_by_step": True,
+                "relation": "separated",
+            },
+        ),
+    ],
+)
+def test_the_options_of_a_method_and_their_defaults(name, expected):
+    assert {word: option.default for word, option in method_options(name).items()} == expected
+
+
+def test_a_vit_has_the_options_that_go_to_timm_and_dytox_those_of_both_classes():
+    for name in ("tsavit", "vit", "dytox"):
+        options = model_options(name)
+        assert [options[word].default for word in ("embed_dim", "num_heads", "in_channels")] == [
+            None,
+            None,
+            3,
+        ]
+        assert "backbone_options" not in options and "image_size" not in options
+    taken = inspect.signature(ViTEncoder).parameters.keys() | {"drop_path"}
+    assert model_options("dytox").keys() - {"embed_dim", "num_heads", "in_channels"} == taken - {
+        "image_size",
+        "backbone_options",
+    }
+    default = inspect.signature(DyToxModel).parameters["drop_path"].default
+    assert model_options("dytox")["drop_path"].default is default
+    assert "embed_dim" not in model_options("resnet18") and "stem" not in model_options("resnet32")
+
+
+def parameter(annotation, default):
+    return inspect.Parameter(
+        "value", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "types"),
+    [
+        (int, 3, (int,)),
+        (float | int, 0.5, (float,)),
+        (float | int | None, None, (float, type(None))),
+        (int | tuple[int, int] | None, None, (int, type(None))),
+        (inspect.Parameter.empty, None, (float, str, type(None))),
+        (inspect.Parameter.empty, "word", (str,)),
+        ("float", 1.0, (float,)),
+        (int, 0.5, (float,)),
+        (DyToxModel | None, None, None),
+        (inspect.Parameter.empty, (), None),
+        (inspect.Parameter.empty, inspect.Parameter.empty, None),
+    ],
+)
+def test_the_types_of_an_option_are_those_of_its_annotation_else_of_its_default(
+    annotation, default, types
+):
+    option = option_of(parameter(annotation, default))
+    assert (None if option is None else option.types) == types
 
 
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [
-        (METHODS["podnet"]["losses"].choices, LOSSES),
-        (METHODS["baseline"]["gradient"].choices, STRATEGIES["baseline"].gradients),
-        (METHODS["podnet"]["gradient"].choices, STRATEGIES["podnet"].gradients),
-        (METHODS["podnet"]["nca"].choices, proxies.FORMS),
-        (METHODS["podnet"]["inference"].choices, replay.INFERENCES),
-        (METHODS["podnet"]["rule"].choices, RULES),
-        (METHODS["podnet-cscct"]["reduction"].choices, podnet_cscct.REDUCTIONS),
-        (METHODS["icarl"]["outputs"].choices, icarl.OUTPUTS),
-        (METHODS["icarl"]["divisor"].choices, icarl.DIVISORS),
-        (METHODS["icarl"]["form"].choices, icarl.FORMS),
-        (METHODS["ssil"]["relation"].choices, ssil.RELATIONS),
-        (METHODS["dytox"]["relation"].choices, dytox.RELATIONS),
-        (METHODS["hfc"]["form"].choices, hfc.FORMS),
+        (method_options("podnet")["losses"].choices, LOSSES),
+        (method_options("baseline")["gradient"].choices, STRATEGIES["baseline"].gradients),
+        (method_options("podnet")["gradient"].choices, STRATEGIES["podnet"].gradients),
+        (method_options("podnet")["nca"].choices, proxies.FORMS),
+        (method_options("podnet")["inference"].choices, replay.INFERENCES),
+        (method_options("podnet")["rule"].choices, RULES),
+        (method_options("podnet-cscct")["reduction"].choices, podnet_cscct.REDUCTIONS),
+        (method_options("icarl")["outputs"].choices, icarl.OUTPUTS),
+        (method_options("icarl")["divisor"].choices, icarl.DIVISORS),
+        (method_options("icarl")["form"].choices, icarl.FORMS),
+        (method_options("ssil")["relation"].choices, ssil.RELATIONS),
+        (method_options("dytox")["relation"].choices, dytox.RELATIONS),
+        (method_options("hfc")["form"].choices, hfc.FORMS),
+        (method_options("hfc")["relation_weight"].choices, ("balanced",)),
         (tuple(HFC_FORMS), hfc.FORMS),
         (CHOICES["data.transforms"], TRANSFORMS),
     ],
@@ -136,35 +193,3 @@ def test_what_is_said_of_the_forms_of_hfc_is_what_they_are():
         and "mean over the classes seen" in HFC_FORMS["paper"]["relation"]
     )
     assert hfc.FORMS["official"] is None
-
-
-def defaults(kind):
-    return {
-        name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()
-    }
-
-
-OF_BACKBONE = {"embed_dim": None, "num_heads": None, "in_channels": 3}  # inside backbone_options
-
-
-@pytest.mark.parametrize(
-    ("kind", "taken"),
-    [
-        ("tsavit", defaults(TSAViT) | OF_BACKBONE),
-        ("vit", defaults(ViT) | OF_BACKBONE),
-        (
-            "dytox",
-            defaults(ViTEncoder) | OF_BACKBONE | {"drop_path": defaults(DyToxModel)["drop_path"]},
-        ),
-        ("convit", defaults(ConViTEncoder)),
-        ("resnet32", defaults(ResNet32)),
-        ("resnet18", defaults(ResNet18)),
-    ],
-)
-def test_a_model_has_the_options_of_its_class_with_their_defaults(kind, taken):
-    options = {
-        name: value
-        for name, value in taken.items()
-        if name not in ("image_size", "backbone_options")
-    }
-    assert {name: option.default for name, option in MODELS[kind].items()} == options

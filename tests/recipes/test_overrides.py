@@ -70,7 +70,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (
             HFC,
             {"transforms": "plane"},
-            "data.transforms must be dytox, official or plain, got 'plane'",
+            "data.transforms must be dytox, official, plain or flip-crop, got 'plane'",
         ),
         (HFC, {"residual": "1"}, "model.residual must be true or false, got '1'"),
         (HFC, {"model.kind": "vit"}, "model.kind cannot be changed"),

@@ -151,9 +151,9 @@ def test_a_misspelt_name_is_answered_with_near_ones():
         recipe("cifar100-b0-t10-hcf@paper")
 
 
-def test_reading_all_recipes_needs_no_torch():
+def test_listing_all_recipes_needs_no_torch():
     code = (
-        "import sys; from avalanche_hfc.recipes import *; [recipe(n) for n in all_names()]; "
+        "import sys; from avalanche_hfc.recipes import *; assert all_names(); "
         "print({'torch', 'numpy'} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -1,10 +1,13 @@
 """From the demonstration's rows to numbers, a table and a picture."""
 
+import json
+
 import pandas as pd
 import pytest
 from PIL import Image
 
-from avalanche_hfc.report.demo import draw_curves, gathered, summarise, table
+from avalanche_hfc.report.demo import draw_curves, rows_of, summary_of, table
+from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS
 
 
@@ -30,15 +33,15 @@ def rows(seeds=(0,)):
 
 
 def test_methods_keep_their_order_whatever_the_number_of_seeds():
-    assert summarise(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == [
+    assert summary_of(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == [
         "hfc",
         "avalanche-naive",
     ]
-    assert summarise(rows(seeds=range(9)))["seed"].tolist() == [*range(9), *range(9)]
+    assert summary_of(rows(seeds=range(9)))["seed"].tolist() == [*range(9), *range(9)]
 
 
 def test_average_is_over_steps_and_last_is_the_last_step():
-    summary = summarise(rows().iloc[::-1]).set_index("method")  # in any order
+    summary = summary_of(rows().iloc[::-1]).set_index("method")  # in any order
     hfc = summary.loc["hfc"]
     assert (hfc["average"], hfc["last"], hfc["forgetting"], hfc["seconds"]) == pytest.approx(
         (0.9, 0.8, 0.25, 3.0)
@@ -48,11 +51,13 @@ def test_average_is_over_steps_and_last_is_the_last_step():
 
 
 def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
-    text = table(summarise(rows()))
+    text = table(summary_of(rows()))
     line = next(line for line in text.splitlines() if line.startswith("HFC"))
     assert line.split() == ["HFC", "90.0", "80.0", "15.0", "3.0", "1"]
     spread = next(
-        line for line in table(summarise(rows(seeds=(0, 1)))).splitlines() if line.startswith("HFC")
+        line
+        for line in table(summary_of(rows(seeds=(0, 1)))).splitlines()
+        if line.startswith("HFC")
     )
     assert "85.0 ± 7.1" in spread and spread.split()[-1] == "2"
 
@@ -72,7 +77,9 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
             seconds=1.0,
         )
         pd.DataFrame([row | dict(accuracy_nme=None)]).to_csv(run / "steps.csv", index=False)
-    rows = gathered(tmp_path)
+        held = {"recipe": {"name": "digits-b0-t5-hfc@demo"}, "seed": seed}
+        (run / "recipe.json").write_text(json.dumps(held))
+    rows = rows_of(read_runs([tmp_path / "runs"])[0])
     assert tuple(rows) == RUN_COLUMNS
     assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [
         ["hfc", 2, 0.25],

@@ -15,7 +15,8 @@ from avalanche_hfc.report.paper_figures import (
     fh_figure,
     lines_of,
 )
-from avalanche_hfc.report.paper_table import TITLES, paper_of, table_of, title_of
+from avalanche_hfc.report.paper_table import FORMS, paper_of, steps_of, table_of, title_of
+from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.tasks.table import TableRun, cells_of, runs_of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -64,6 +65,10 @@ def runs_at(folder, table, scale, rows, seeds=2):
     return cells, runs, written
 
 
+def rows_of(runs):
+    return steps_of(read_runs([run.folder for run in runs])[0])
+
+
 def cell(table, row, column, num_steps=None, losses="host"):
     own = table[(table["row"] == row) & (table["column"] == column) & (table["losses"] == losses)]
     own = own[own["num_steps"].isna() if num_steps is None else own["num_steps"] == num_steps]
@@ -78,7 +83,7 @@ def averages(written, row, num_steps, seeds=(0, 1)):
 
 def test_averages_means_and_leads_are_those_of_their_definitions(tmp_path):
     cells, runs, written = runs_at(tmp_path, "imagenet1000", "paper", ["icarl", "hfc", "joint"])
-    table = table_of("imagenet1000", "paper", cells, runs, paper_of())
+    table = table_of("imagenet1000", "paper", cells, rows_of(runs), paper_of())
     for row in ("icarl", "hfc"):
         for num_steps in (5, 10):
             own, values = cell(table, row, "average", num_steps), averages(written, row, num_steps)
@@ -102,7 +107,7 @@ def test_averages_means_and_leads_are_those_of_their_definitions(tmp_path):
 def test_joint_training_is_one_run_under_every_number_of_steps(tmp_path):
     cells, runs, _ = runs_at(tmp_path, "imagenet1000", "paper", ["joint"])
     assert [run.recipe.name for run in runs] == ["imagenet1000-b0-t1-joint@paper"] * 2
-    table = table_of("imagenet1000", "paper", cells, runs, paper_of())
+    table = table_of("imagenet1000", "paper", cells, rows_of(runs), paper_of())
     values = [
         cell(table, "joint", column, num_steps)["ours"]
         for column, num_steps in (("last", 5), ("last", 10), ("mean", None))
@@ -115,7 +120,7 @@ def test_a_mean_needs_every_number_of_steps_of_its_seed(tmp_path):
     left = [
         run for run in runs if (run.recipe.name, run.seed) != ("imagenet1000-b0-t10-icarl@paper", 1)
     ]
-    table = table_of("imagenet1000", "paper", cells, left, paper_of())
+    table = table_of("imagenet1000", "paper", cells, rows_of(left), paper_of())
     mean = cell(table, "icarl", "mean")
     assert mean["num_seeds"] == 1 and mean["ours"] == pytest.approx(
         sum(averages(written, "icarl", n, (0,))[0] for n in (5, 10)) / 2
@@ -126,7 +131,7 @@ def test_a_mean_needs_every_number_of_steps_of_its_seed(tmp_path):
     )
     assert cell(table, "icarl", "average", 10)["num_seeds"] == 1
     without = [run for run in runs if run.recipe.name != "imagenet1000-b0-t10-icarl@paper"]
-    table = table_of("imagenet1000", "paper", cells, without, paper_of())
+    table = table_of("imagenet1000", "paper", cells, rows_of(without), paper_of())
     assert cell(table, "icarl", "mean")["num_seeds"] == 0 and math.isnan(
         cell(table, "icarl", "average", 10)["ours"]
     )
@@ -136,7 +141,7 @@ def test_the_losses_lead_their_own_host_step_by_step(tmp_path):
     cells, runs, written = runs_at(
         tmp_path, "steps-plug-and-play", "paper", ["dytox", "dytox+hfc"], seeds=1
     )
-    table = table_of("steps-plug-and-play", "paper", cells, runs, paper_of())
+    table = table_of("steps-plug-and-play", "paper", cells, rows_of(runs), paper_of())
     steps = written["cifar100-b0-t10-dytox-convit@paper", 0]
     assert [cell(table, "dytox", f"step {k + 1}", 10)["ours"] for k in range(10)] == pytest.approx(
         [100 * value for value in steps]
@@ -149,7 +154,7 @@ def test_the_demonstrations_table_has_no_number_over_several_t(tmp_path):
     cells = cells_of("imagenet1000", "demo", ["icarl"])
     runs = runs_of(cells, 1, tmp_path)
     write(runs[0], "icarl", 5)
-    table = table_of("imagenet1000", "demo", cells, runs, paper_of())
+    table = table_of("imagenet1000", "demo", cells, rows_of(runs), paper_of())
     assert table[["row", "column", "num_steps", "paper", "scale"]].values.tolist() == [
         ["icarl", "average", 5.0, 75.4, "demo"]
     ]
@@ -157,20 +162,20 @@ def test_the_demonstrations_table_has_no_number_over_several_t(tmp_path):
 
 def test_fh_is_the_mean_over_steps_in_the_papers_unit(tmp_path):
     cells, runs, written = runs_at(tmp_path, "fh", "paper", ["icarl"], seeds=1)
-    table = table_of("fh", "paper", cells, runs, paper_of())
+    table = table_of("fh", "paper", cells, rows_of(runs), paper_of())
     accuracies = written["cifar100-b0-t5-icarl@paper", 0]
     assert cell(table, "icarl", "fh", 5)["ours"] == pytest.approx(1000 * 0.1 * sum(accuracies) / 5)
 
 
 def test_titles_are_the_papers_and_tell_what_was_changed():
     captions = pd.read_csv(EXPERIMENTS / "paper_tables.csv").set_index("table")["caption"].to_dict()
-    assert {table: TITLES[table] for table in TABLES} == captions and set(TITLES) == {
+    assert {table: FORMS[table].title for table in TABLES} == captions and set(FORMS) == {
         *TABLES,
         *FURTHER_TABLES,
     }
-    assert title_of("fh", "paper", {}, paper=True) == captions["fh"]
+    assert title_of("fh", "paper", {}, paper_of()) == captions["fh"]
     assert (
-        title_of("fh", "paper", {"train.epochs": 3}, paper=False)
+        title_of("fh", "paper", {"train.epochs": 3}, None)
         == f"{captions['fh']}. Changed: train.epochs 3. The paper's numbers are not at hand"
     )
 
@@ -181,7 +186,7 @@ def test_a_file_that_is_not_the_papers_is_refused(tmp_path):
         paper_of(tmp_path / "other.csv")
     cells = cells_of("fh", "demo", ["hfc"])
     with pytest.raises(ValueError, match="No finished run of table fh"):
-        table_of("fh", "demo", cells, [])
+        table_of("fh", "demo", cells, steps_of([]))
 
 
 def test_the_accuracy_figure_has_a_curve_per_row_over_the_classes_seen_and_the_papers_steps(

@@ -220,7 +220,7 @@ def test_a_run_that_wrote_less_gives_a_page_without_holes(tmp_path, missing):
     assert all(section.blocks for section in report.sections)
     text = as_markdown(report)
     assert "nearest mean" not in text and not re.search(r"\b(nan|None)\b", text)
-    assert ("taken for" in text) == (missing not in ("classes", "confusion", "all"))
+    assert ("predicted as" in text) == (missing not in ("classes", "confusion", "all"))
 
 
 @pytest.mark.filterwarnings("error")

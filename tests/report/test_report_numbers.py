@@ -16,23 +16,23 @@ from avalanche_hfc.report.numbers import (
     class_table,
     falls,
     loss_terms,
+    measures,
     over_epochs,
     over_seeds,
     per_step,
+    predicted_as,
     predicts_by_means,
     shared_class_table,
-    summarise,
-    taken_for,
 )
 from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
-from avalanche_hfc.store.read import Run, group_runs, read_runs, shared_name
+from avalanche_hfc.store.read import RunData, group_runs, read_runs, shared_name
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):
     frames = [
         None if rows is None else pd.DataFrame(rows) for rows in (steps, classes, confusion, train)
     ]
-    return Run(
+    return RunData(
         Path("x"),
         {"name": "x"},
         seed,
@@ -76,7 +76,7 @@ def test_average_is_the_mean_over_steps_and_last_the_last_step_whatever_the_orde
         "fh": 0.02,
         "seconds": 8.0,
     }
-    assert summarise(run(STEPS)) == pytest.approx(expected)
+    assert measures(run(STEPS).steps) == pytest.approx(expected)
 
 
 def test_a_run_that_trains_on_the_whole_stream_has_no_average():
@@ -90,7 +90,7 @@ def test_a_run_that_trains_on_the_whole_stream_has_no_average():
             "fh": [0.01],
         }
     )
-    numbers = summarise(joint)
+    numbers = measures(joint.steps)
     assert (
         math.isnan(numbers["average"]) and numbers["last"] == 0.9 and math.isnan(numbers["seconds"])
     )
@@ -149,11 +149,11 @@ def test_what_a_class_is_taken_for_is_a_share_of_all_its_images_over_the_seeds()
         "count": [4, 5, 1, 9],
     }
     runs = [run(STEPS, CLASSES, rows), run(STEPS, CLASSES, {**rows, "count": [6, 1, 3, 9]}, seed=1)]
-    assert taken_for(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
+    assert predicted_as(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
     assert (
-        taken_for(runs, 7, 2, most=1) == [("b", 0.3)]
-        and taken_for(runs, 99, 2) == []
-        and taken_for([run(STEPS)], 7, 2) == []
+        predicted_as(runs, 7, 2, most=1) == [("b", 0.3)]
+        and predicted_as(runs, 99, 2) == []
+        and predicted_as([run(STEPS)], 7, 2) == []
     )
 
 

@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from avalanche_hfc.report.tables import KEYS, compare, latex, markdown, write_tables
+from avalanche_hfc.report.paper_table import write_table
+from avalanche_hfc.report.tables import KEYS, compare, latex, markdown, paper_grid
 
 SETTING = dict(
     losses="host",
@@ -121,7 +122,7 @@ def test_a_number_printed_twice_is_the_first_unless_the_table_is_named():
 
 
 def test_the_markdown_has_ours_paper_and_gap_below_each_other():
-    assert markdown(compare(ours(), paper()), "Comparison") == (
+    assert markdown(paper_grid(compare(ours(), paper())), "Comparison") == (
         "**Comparison**\n\n"
         "|  |  | T = 5, average | T = 10, average |\n"
         "| --- | --- | ---: | ---: |\n"
@@ -140,7 +141,7 @@ def test_the_markdown_has_ours_paper_and_gap_below_each_other():
 
 
 def test_the_latex_escapes_what_latex_would_read_and_has_a_cell_per_column():
-    text = latex(compare(ours().replace("afc", "a_fc"), paper()), "Comparison")
+    text = latex(paper_grid(compare(ours().replace("afc", "a_fc"), paper())), "Comparison")
     assert (
         r"85.0 $\pm$ 1.0 & 80.0 \\" in text
         and r" & gap & $+$".replace("$+$", "+0.3") + r" & $-$4.0 \\" in text
@@ -153,7 +154,7 @@ def test_the_latex_escapes_what_latex_would_read_and_has_a_cell_per_column():
 
 def test_rows_and_backbones_that_vary_are_told_apart_in_the_lines():
     losses = pd.concat([paper(), paper().assign(losses="hfc", value=90.0, mark=None)])
-    text = markdown(compare(ours(), losses))
+    text = markdown(paper_grid(compare(ours(), losses)))
     assert (
         "| icarl, with both losses | ours, 0 seeds |" in text
         and "| icarl | ours, 2 seeds |" in text
@@ -162,12 +163,12 @@ def test_rows_and_backbones_that_vary_are_told_apart_in_the_lines():
 
 def test_the_files_can_be_deleted_and_made_again(tmp_path):
     table = compare(ours(), paper())
-    paths = write_tables(table, tmp_path / "tables", "cifar100")
+    paths = write_table("cifar100", table, tmp_path / "tables", "cifar100")
     before = {path.name: path.read_bytes() for path in paths}
     assert sorted(before) == ["cifar100.csv", "cifar100.md", "cifar100.tex"]
     for path in paths:
         path.unlink()
-    write_tables(table, tmp_path / "tables", "cifar100")
+    write_table("cifar100", table, tmp_path / "tables", "cifar100")
     assert {path.name: path.read_bytes() for path in paths} == before
     pd.testing.assert_frame_equal(
         pd.read_csv(paths[0]).drop(columns="mark"), table.drop(columns="mark"), check_dtype=False
@@ -182,7 +183,7 @@ def test_without_the_papers_rows_ours_stand_alone():
         and table["gap"].isna().all()
         and set(table["mark"]) == {""}
     )
-    assert "| hfc | ours, 1 – 3 seeds | 85.0 ± 1.0 | 80.0 |" in markdown(table)
+    assert "| hfc | ours, 1 – 3 seeds | 85.0 ± 1.0 | 80.0 |" in markdown(paper_grid(table))
 
 
 def test_a_table_without_a_key_is_refused_by_name():

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from avalanche_hfc.cli.diff import diff as command
-from avalanche_hfc.store.diff import Parting, diff_runs
+from avalanche_hfc.store.diff import FirstDifference, diff_runs
 
 TRAIN = [
     {"step": s, "phase": p, "epoch": e, "lr": 0.1, "images_per_second": 7, "digest": f"{s}{p}{e}"}
@@ -48,8 +48,10 @@ def test_the_first_epoch_whose_weights_differ_is_named_with_the_settings(tmp_pat
         row["digest"] += "!"
     found = diff_runs(write(tmp_path / "a"), write(tmp_path / "b", train=train, epochs=3, seed=1))
     assert found.changed == (("train.epochs", "2", "3"), ("seed", "0", "1"))
-    assert found.partings == (
-        Parting("train", "step 1, phase train, epoch 1", (("digest", "1train1", "1train1!"),)),
+    assert found.differences == (
+        FirstDifference(
+            "train", "step 1, phase train, epoch 1", (("digest", "1train1", "1train1!"),)
+        ),
     )
     assert found.num_alike == 5 + 2
 
@@ -58,7 +60,7 @@ def test_a_run_that_is_shorter_parts_where_it_ends(tmp_path):
     found = diff_runs(
         write(tmp_path / "a"), write(tmp_path / "b", train=TRAIN[:3], steps=STEPS[:1])
     )
-    assert [(p.file, p.place, p.columns[0][0]) for p in found.partings] == [
+    assert [(p.file, p.where, p.columns[0][0]) for p in found.differences] == [
         ("train", "step 0, phase tune, epoch 1", "the second run has no such row"),
         ("steps", "step 1", "the second run has no such row"),
     ]

@@ -82,12 +82,13 @@ def test_pandas_reads_every_file_and_the_columns_are_those_of_the_design(finishe
     }
 
 
-def test_recipe_json_tells_recipe_seed_versions_and_machine(finished):
+def test_recipe_json_tells_recipe_seed_versions_machine_and_weights(finished):
     note = json.loads((finished / "recipe.json").read_text())
     assert note["recipe"] == TinyRecipe().as_dict() and note["seed"] == 0
     assert (
         note["versions"]["torch"] == torch.__version__.split("+")[0]
         and note["machine"].startswith(cpu())
+        and note["weights"] == "no weights file"
         and note["finished"]
     )
 
@@ -201,6 +202,7 @@ def test_a_method_of_nearest_means_reports_them(tmp_path):
 def test_the_log_tells_every_step(finished):
     lines = (finished / "log.txt").read_text().splitlines()
     assert [line.split("INFO ")[1].split(":")[0] for line in lines] == [
+        "weights",
         "step 0",
         "step 1",
         "step 2",

@@ -198,7 +198,7 @@ def test_the_rates_of_the_released_code():
 
 
 def test_the_released_model_has_its_parameter_counts():
-    """HFC.md §3.3, on the meta device."""
+    """As in docs/architecture.md, on the meta device."""
     with torch.device("meta"):
         model, optimizer, _ = official_parts()
     assert isinstance(model, TSAViT) and isinstance(optimizer, AdamW)
@@ -267,7 +267,7 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
     assert list(ours)[3:10] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
-    assert ours["eval_mb_size"].default is None  # as DESIGN has it: like train_mb_size
+    assert ours["eval_mb_size"].default is None  # like train_mb_size, docs/architecture.md
 
 
 def test_the_old_name_of_form_works_and_warns():

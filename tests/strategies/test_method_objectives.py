@@ -14,6 +14,7 @@ from strategy_runs import SMALL_VIT, At, benchmark_of, train
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
 
@@ -90,7 +91,7 @@ def batch_of(name, *, steps=3, look=lambda s: None, plugins=(), **options):
 
     torch.manual_seed(4)
     model = model_for(name)
-    memory = {} if name in ("finetune", "joint") else {"mem_size": 12}
+    memory = {} if name in WITHOUT_MEMORY else {"mem_size": 12}
     short = {"tune_epochs": 1} if name in ("podnet", "podnet-cscct", "afc", "dytox") else {}
     strategy = STRATEGIES[name](
         model=model,

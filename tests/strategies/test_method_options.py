@@ -19,11 +19,12 @@ from avalanche_hfc.models import (
     ViTEncoder,
 )
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.recipes.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.heads import exchange_parameters
 
 OURS = [name for name in STRATEGIES if not name.startswith("avalanche-")]
-HOSTS = [name for name in OURS if name not in ("hfc", "joint")]
+HOSTS = [name for name in OURS if name not in ("hfc", "joint", *ONE_PASS)]
 
 
 def vit():
@@ -83,11 +84,13 @@ STARTS = {
     "bic": "uniform",
     "ssil": "linear",
     "foster": "uniform",
-}  # iCaRL's code, ports of BiC, SS-IL's, FOSTER's
+    "wa": "uniform",
+}  # iCaRL's code, ports of BiC, SS-IL's, FOSTER's, PyCIL's WA
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in OURS if name not in ("podnet", "podnet-cscct", "afc", "dytox")]
+    "name",
+    [name for name in OURS if name not in ("podnet", "podnet-cscct", "afc", "dytox", *ONE_PASS)],
 )
 def test_new_rows_start_as_the_method_s_authors_have_them_in_the_model_and_its_copies(name):
     torch.manual_seed(0)

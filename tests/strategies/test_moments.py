@@ -10,6 +10,7 @@ from strategy_runs import At, benchmark_of, hfc, mlp, train
 from torch.optim import SGD, AdamW
 
 from avalanche_hfc import HFCStrategy
+from avalanche_hfc.recipes.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 
 OURS = [name for name in STRATEGIES if not name.startswith("avalanche-")]
@@ -62,10 +63,10 @@ def first_updates(name, **options):
     return met.steps[1]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [name for name in OURS if name not in ONE_PASS])
 def test_after_the_first_batch_of_a_step_the_moments_are_those_of_a_fresh_optimizer(name):
     updates = first_updates(name, **({"reset_optimizer": True} if name == "ssil" else {}))
-    assert len(updates) > 5
+    assert len(updates) == 2 if name == "frozen-replay" else len(updates) > 5
     assert updates.pop("head.scale", (None, {}, {}))[1:] in (
         [{}, {}],
         ({}, {}),

@@ -2,18 +2,12 @@
 back.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from strategy_runs import hfc, mlp, vit
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-
-sys.path.append(str(Path(__file__).parents[1] / "losses"))
-
-from watches import RefusesHostReads
+from watches import RefusesHostReads, needs_fake_cuda
 
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
 
@@ -72,6 +66,7 @@ def one_batch(strategy):
     return terms
 
 
+@needs_fake_cuda
 @pytest.mark.parametrize("form", ["default", "paper", "official"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_batch_stays_on_the_device_and_reads_nothing_on_the_host(name, form):

@@ -29,23 +29,30 @@ from avalanche_hfc.strategies._base.state import load_state, save_state
 
 
 class IncrementalTemplate(SupervisedTemplate):
-    """Avalanche's template for class-incremental strategies of ours.
+    """Base class of the class-incremental strategies of this package.
 
-    - Columns of classes not trained yet are -1000, in training and evaluation, whatever the head.
-    - `eval` leaves no trace: the model does not grow (outputs are padded up to the largest label
-      met), the random state is put back, and
-      so are the batch, output and loss of a training that is going on.
+    It adds to Avalanche's SupervisedTemplate:
+
+    - The logits of classes not trained yet are -1000, in training and evaluation, for every head.
+    - `eval` has no side effects: the model does not grow (outputs are padded up to the largest
+      label), and the random state and the batch, output and loss of a running training are
+      restored.
     - A loss that is not finite stops the training at the end of the epoch, with step, epoch and
-      the loss terms.
-    - `state_dict` / `load_state_dict`: stop after any epoch, go on in a fresh strategy with the
-      same weights bit for bit.
-    - `reset_optimizer`: the optimizer forgets its moments before each step; its parameter groups
-      with their rates and options stay. A step
-      that is resumed keeps them. False: the moments carry on, Avalanche's way.
-    - `drop_last`: the last batch of an epoch is left out where it is incomplete, in later phases
-      as well. Data of less than one batch is
-      kept: nothing would be trained otherwise. `train(…, drop_last=…)` takes precedence, to the
-          letter.
+      loss terms in the message.
+    - Training can stop after any epoch and resume in a new strategy with the same weights, bit for
+      bit; see `state_dict` and `load_state_dict`.
+
+    Args:
+        plugins: Further plugins; the list is not changed.
+        eval_mb_size: Batch size of evaluation. By default that of training.
+        reset_optimizer: Clear the optimizer's moments before each step; its parameter groups with
+            their rates and options stay. A resumed step keeps its moments. With False the moments
+            carry on from step to step, as in Avalanche.
+        drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
+            Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
+            precedence.
+        **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `model`, `optimizer`,
+            `criterion`, `train_mb_size`, `train_epochs`, `device` and `evaluator`.
     """
 
     PLUGIN_CLASS = PhasePlugin

@@ -1,11 +1,18 @@
-"""Dispatch modes that look at every operation of a loss: what it reads on the host, what it moves,
-how large it grows.
+"""Modes that look at every operation of a loss: what it reads on the host, what it moves, how large
+it grows, whether autocast reaches it.
 """
 
+import pytest
 import torch
+from packaging.version import Version
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+needs_fake_cuda = pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.5"),
+    reason="torch 2.4 indexes fake tensors on cuda only where there is a driver",
+)
 SYNCHRONISES = (
     "local_scalar_dense",
     "nonzero",
@@ -62,4 +69,22 @@ class Measures(TorchDispatchMode):
         self.largest = max(
             [self.largest, *(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))]
         )
+        return result
+
+
+class SeesAutocast(TorchFunctionMode):
+    """Notes the floating-point operations that run while autocast is on."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if (
+            torch.is_autocast_enabled("cpu")
+            and isinstance(result, torch.Tensor)
+            and result.is_floating_point()
+        ):
+            self.inside.append(function)
         return result

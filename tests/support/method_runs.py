@@ -4,6 +4,7 @@ import torch
 from strategy_runs import SMALL_VIT, benchmark_of, train
 
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
+from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
 
@@ -16,7 +17,7 @@ def build(name, *, model=None, lr=0.05, optimizer=None, **options):
             if name == "dytox"
             else TSAViT("vit_tiny_patch16_224", **small)
         )
-    memory = {} if name in ("finetune", "joint") else {"mem_size": 12}
+    memory = {} if name in WITHOUT_MEMORY else {"mem_size": 12}
     optimizer = (
         optimizer(model.parameters()) if optimizer else torch.optim.SGD(model.parameters(), lr=lr)
     )

@@ -5,15 +5,11 @@ until they end.
 import multiprocessing
 import os
 import random
-import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent
-PATHS = [str(HERE), str(HERE.parent / "strategies")]
-sys.path += [path for path in PATHS if path not in sys.path]
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    [*PATHS, os.environ.get("PYTHONPATH", "")]
+    [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
 )  # for the server that processes are forked from
 
 CONTEXT = multiprocessing.get_context(

@@ -1,12 +1,13 @@
-"""Data, backbone and method of the user's own, through the same command."""
+"""Your data, backbone and method through the same command."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from own_runs import COLOURS, TINY, content, hfc, make_folder, noisy
+from image_folders import COLOURS, TINY, content, hfc, make_folder, noisy
 
 from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.recipes import Recipe, override, recipe
@@ -45,8 +46,8 @@ class NotAMethod:
 
 @pytest.fixture
 def methods(tmp_path, monkeypatch):
-    """A folder with a module ownmethods, as the current one."""
-    (tmp_path / "ownmethods.py").write_text(METHODS)
+    """A folder with a module mymethods, as the current one."""
+    (tmp_path / "mymethods.py").write_text(METHODS)
     (tmp_path / "broken.py").write_text("import a_package_that_is_nowhere\n")
     (tmp_path / "falling.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
@@ -54,7 +55,7 @@ def methods(tmp_path, monkeypatch):
     recipe.cache_clear()
     yield tmp_path
     recipe.cache_clear()
-    sys.modules.pop("ownmethods", None)
+    sys.modules.pop("mymethods", None)
 
 
 # Names
@@ -133,8 +134,10 @@ def test_a_folder_of_images_is_trained_on_and_its_classes_are_named(tmp_path):
     )
     assert (classes.groupby("step")["total"].sum() == [4, 8]).all()  # two test images of each class
     before = content(folder)
-    other = make_folder(tmp_path / "other", ["ant", "bee", "cat", "dog"])
-    with pytest.raises(ValueError, match="another recipe .*images, now .*other"):
+    same = shutil.copytree(images, tmp_path / "same")
+    hfc("run", "folder-t2@demo", "--data", same, "--out", tmp_path / "runs", *TINY)
+    other = make_folder(tmp_path / "other", ["ant", "bee", "cat", "dog"], count=8)
+    with pytest.raises(ValueError, match="data is not what .* trained on .*new: ant/7.png"):
         hfc("run", "folder-t2@demo", "--data", other, "--out", tmp_path / "runs", *TINY)
     assert content(folder) == before
 
@@ -149,12 +152,12 @@ def test_an_npz_file_is_trained_on_by_another_method(tmp_path):
             ("y", np.repeat(np.arange(4), len(seeds))),
         )
     }
-    np.savez(tmp_path / "own.npz", class_names=np.array(names), **arrays)
+    np.savez(tmp_path / "mine.npz", class_names=np.array(names), **arrays)
     hfc(
         "run",
         "npz-t2-herding-replay@demo",
         "--data",
-        tmp_path / "own.npz",
+        tmp_path / "mine.npz",
         "--out",
         tmp_path / "runs",
         *TINY,
@@ -165,7 +168,7 @@ def test_an_npz_file_is_trained_on_by_another_method(tmp_path):
     assert len(pd.read_csv(folder / "exemplars.csv").query("step == 1")) == 12
     held = json.loads((folder / "recipe.json").read_text())["recipe"]
     assert command(Recipe.from_dict(held)).startswith(
-        f"hfc run npz-b0-t2-herding-replay@demo --data {tmp_path / 'own.npz'}"
+        f"hfc run npz-b0-t2-herding-replay@demo --data {tmp_path / 'mine.npz'}"
     )
 
 
@@ -180,9 +183,9 @@ def test_data_that_is_not_there_or_not_named_is_told_and_nothing_is_written(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_data_of_the_users_own_is_noted_in_a_recipe(tmp_path):
+def test_only_the_users_data_is_noted_in_a_recipe(tmp_path):
     assert with_data(recipe("digits-b0-t5-hfc@demo"), None) == recipe("digits-b0-t5-hfc@demo")
-    assert with_data(recipe("folder"), tmp_path).own == {"data": str(tmp_path)}
+    assert with_data(recipe("folder"), tmp_path).paths == {"data": str(tmp_path)}
 
 
 # Backbone
@@ -216,12 +219,12 @@ def test_a_backbone_that_timm_does_not_have_is_answered_with_near_ones():
 # Method
 
 
-def test_the_arguments_of_an_own_class_are_options_of_the_recipe(methods):
-    own = recipe("folder-t2-ownmethods:Scaled@demo")
+def test_the_arguments_of_a_user_s_class_are_options_of_the_recipe(methods):
+    own = recipe("folder-t2-mymethods:Scaled@demo")
     assert (
-        own.name == "folder-b0-t2-ownmethods:Scaled@demo"
+        own.name == "folder-b0-t2-mymethods:Scaled@demo"
         and own.model.kind == "vit"
-        and own.memory.mem_size == 20
+        and own.memory.per_class == 20
     )
     assert (
         dict(own.method.options).items()
@@ -241,18 +244,18 @@ def test_the_arguments_of_an_own_class_are_options_of_the_recipe(methods):
 
 
 def test_a_class_of_avalanche_without_a_memory_gets_none_and_goes_on_data_of_the_paper_too(methods):
-    own = recipe("cifar100-t10-ownmethods:Bare@small")
+    own = recipe("cifar100-t10-mymethods:Bare@small")
     assert (own.memory.mem_size, own.memory.per_class, own.method.options) == (None, None, ())
     assert own.data == recipe("cifar100-b0-t10-baseline@small").data
 
 
-def test_an_own_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimised(methods):
+def test_a_user_s_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimised(methods):
     images = make_folder(methods / "images", list(COLOURS)[:4])
     losses = {}
     for factor in ("1", "3"):
         hfc(
             "run",
-            "folder-t2-ownmethods:Scaled@demo",
+            "folder-t2-mymethods:Scaled@demo",
             "--data",
             images,
             "--out",
@@ -266,7 +269,7 @@ def test_an_own_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimi
             "0",
         )
         rows = pd.read_csv(
-            methods / factor / "folder-b0-t2-ownmethods:Scaled@demo" / "0" / "train.csv"
+            methods / factor / "folder-b0-t2-mymethods:Scaled@demo" / "0" / "train.csv"
         )
         losses[factor] = rows["loss_total"].to_numpy()
     np.testing.assert_allclose(losses["3"], 3 * losses["1"], rtol=1e-4)
@@ -276,22 +279,22 @@ def test_an_own_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimi
     ("method", "said"),
     [
         (
-            "ownmethod:Scaled",
-            r"no module 'ownmethod' on sys.path or in .*Did you mean ownmethods:Scaled\?",
+            "mymethod:Scaled",
+            r"no module 'mymethod' on sys.path or in .*Did you mean mymethods:Scaled\?",
         ),
-        ("ownmethods.deep:Scaled", "no module 'ownmethods.deep'|'ownmethods' is not a package"),
-        ("ownmethods:Scale", "has no class 'Scale'. Did you mean 'Scaled'"),
+        ("mymethods.deep:Scaled", "no module 'mymethods.deep'|'mymethods' is not a package"),
+        ("mymethods:Scale", "has no class 'Scale'. Did you mean 'Scaled'"),
         (
-            "ownmethods:NotAMethod",
+            "mymethods:NotAMethod",
             "must be a subclass of avalanche.training.templates.SupervisedTemplate",
         ),
-        ("ownmethods:NoEpochs", "__init__ must take train_epochs by keyword"),
-        ("ownmethods:Needs", "__init__ needs strength. Give a default"),
+        ("mymethods:NoEpochs", "__init__ must take train_epochs by keyword"),
+        ("mymethods:Needs", "__init__ needs strength. Give a default"),
         ("broken:Mine", "cannot be imported: No module named 'a_package_that_is_nowhere'"),
         ("falling:Mine", "cannot be imported: ZeroDivisionError: division by zero"),
-        ("ownmethods:", "say module:Class"),
+        ("mymethods:", "say module:Class"),
     ],
 )
-def test_what_is_wrong_with_an_own_method_is_named(methods, method, said):
+def test_what_is_wrong_with_a_user_s_method_is_named(methods, method, said):
     with pytest.raises(ValueError, match=said):
         recipe(f"folder-{method}@demo")

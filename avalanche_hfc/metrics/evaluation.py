@@ -1,4 +1,4 @@
-"""One pass over a test set: all that the tables, curves and reports need."""
+"""One pass over a test set that counts everything tables, curves and reports need."""
 
 from collections.abc import Mapping, Sized
 from typing import Any, cast
@@ -24,16 +24,40 @@ def evaluate(
     device: torch.device | str | None = None,
     num_workers: int = 0,
 ) -> StepCounts:
-    """Counts of one pass over `dataset`, which yields (image, class id, …) with classes seen so
-    far; `steps (C,)`, -1 for a class not seen.
+    """Evaluate a model on a data set in one pass and count predictions per class.
 
-    With `class_means` {class id: mean feature} the model must offer `embed` and `classify`, and the
-    nearest mean is found from the same
-    embedding: argmax of <embedding, unit mean> over the classes given. `device=None` is the
-        device of the model's parameters.
+    The model is in eval mode during the pass. Afterwards, or after an error, the mode of every
+    module and torch's random state are as before.
 
-    The model is in eval mode meanwhile; every module's mode and torch's random state are put back,
-    after an error too. Results stay on the device, a few numbers per image, until the pass is over.
+    Args:
+        model: Maps images to logits with a column per class id. With `class_means` it must also
+            have the methods `embed` and `classify`.
+        dataset: Yields ``(image, class id, ...)`` with class ids of seen classes only.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet. Only columns of seen classes can be predicted.
+        class_means: For each class id the mean feature, shape ``(D,)``. If given, images are also
+            classified by the nearest class mean, the largest inner product of the embedding and the
+            mean scaled to unit length.
+        batch_size: Number of images per forward pass.
+        device: Where the model runs. By default the device of its parameters.
+        num_workers: Number of worker processes that load images.
+
+    Returns:
+        The counts of all classes.
+
+    Raises:
+        ValueError: If the data set is empty or contains a class not seen yet, the model has too few
+            columns, or the class means do not fit.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.metrics import evaluate
+        >>> from torch.utils.data import TensorDataset
+        >>> data = TensorDataset(torch.eye(3), torch.tensor([0, 1, 0]))
+        >>> evaluate(torch.nn.Identity(), data, torch.tensor([0, 1, -1])).confusion
+        tensor([[2, 0, 0],
+                [0, 1, 0],
+                [0, 0, 0]])
     """
     device = (
         torch.device(device)
@@ -65,20 +89,21 @@ def _loader(
 ) -> DataLoader:
     if len(cast(Sized, dataset)) == 0:
         raise ValueError("evaluate: the data set is empty.")
-    own_collate = getattr(dataset, "collate_fn", None)  # Avalanche's data sets bring one
+    collate_fn = getattr(dataset, "collate_fn", None)  # Avalanche's data sets bring one
     pin_memory = device.type == "cuda"
     return DataLoader(
         dataset,
         batch_size=batch_size,
         num_workers=num_workers,
-        collate_fn=own_collate,
+        collate_fn=collate_fn,
         pin_memory=pin_memory,
     )
 
 
 class _NearestMean:
-    """Logits and the class with the nearest mean from one embedding. Its length is the same for all
-    classes and is left as it is.
+    """Logits and the class with the nearest mean from one embedding.
+
+    The length of the embedding is the same for all classes, so it is not scaled.
     """
 
     def __init__(
@@ -117,7 +142,7 @@ class _NearestMean:
 
 
 def _check_labels(labels: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> None:
-    """Labels are checked on the host, where the loader leaves them: no synchronisation."""
+    """Check labels on the host, where the loader leaves them, to avoid a synchronisation."""
     inside = labels.clamp(0, len(steps) - 1)
     unseen = labels[(inside != labels) | (steps[inside] < 0)]
     if len(unseen):

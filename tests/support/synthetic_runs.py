@@ -1,4 +1,4 @@
-"""Run folders with made-up but plausible numbers, the same on every machine: two recipes × three
+"""RunData folders with made-up but plausible numbers, the same on every machine: two recipes × three
 seeds, ten or a hundred classes.
 
 The files agree with each other as those of a run do: correct counts are the diagonal of the
@@ -130,7 +130,7 @@ def write_runs(root, methods=("hfc", "herding-replay"), seeds=(0, 1, 2), **optio
 
 
 def _confusions(random, brought_in, losing, per_class):
-    """Images of class (row) taken for class (column), one matrix per step. A class loses a share of
+    """Images of class (row) predicted as class (column), one matrix per step. A class loses a share of
     its accuracy in each later step.
     """
     num_classes = len(brought_in)

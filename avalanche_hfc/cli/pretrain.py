@@ -1,0 +1,109 @@
+"""`hfc pretrain`."""
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
+
+
+def settings_as_options(command: Callable) -> Callable:
+    """An option for every field of PretrainRecipe."""
+    for place in reversed(fields(PretrainRecipe)):
+        kind: Any = click.Choice(DTYPES) if place.name == "dtype" else place.type
+        command = click.option(
+            f"--{place.name.replace('_', '-')}",
+            type=kind,
+            default=place.default,
+            show_default=True,
+            help=place.metadata["help"],
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("pretrained"),
+    show_default=True,
+    help="Run folder.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of weights, batches, crops and masks.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@settings_as_options
+def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> None:
+    """Pre-train a ViT on the images of DATA, without labels, as a masked autoencoder.
+
+    DATA is a folder of images, at any depth, or an npz file with x_train. Writes
+    OUT/encoder.safetensors, which --model.weights of `hfc run` loads. The same command resumes a
+    run that was stopped.
+    """
+    recipe = PretrainRecipe(**values)
+    quiet_host()
+    click.echo("Loading torch and Avalanche …", err=True)
+    from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
+    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS
+    from avalanche_hfc.engine.pretrain import pretrain as train
+
+    images = read_unlabelled(data, recipe.image_size)
+    for remark in images.remarks:
+        click.echo(remark, err=True)
+    bar = _bar(recipe.epochs)
+    try:
+        train(recipe, seed, out, images, device=device, progress=bar)
+    except KeyboardInterrupt:
+        bar.close()
+        again = shlex.join(["hfc", *sys.argv[1:]])
+        click.echo(
+            f"\nhfc: stopped. What is done is kept in {out}. This resumes it:\n{again}", err=True
+        )
+        sys.exit(130)
+    finally:
+        bar.close()
+    click.echo(f"Weights: {out / WEIGHTS}. Reconstructions: {out / PICTURES}.")
+
+
+def _bar(epochs: int) -> Any:
+    from tqdm import tqdm
+
+    from avalanche_hfc.cli.run_progress import BAR
+    from avalanche_hfc.engine.progress import Progress
+
+    class PretrainBar(Progress):
+        """A bar on a terminal, a line per epoch elsewhere."""
+
+        bar: Any = None
+
+        def begin(self, images: Sequence[int], done: float) -> None:
+            self.bar = tqdm(
+                total=epochs, initial=done * epochs, bar_format=BAR, smoothing=0, disable=None
+            )
+
+        def batch(self, fraction: float) -> None:
+            self.bar.update(fraction * epochs)
+
+        def epoch(self, row: Mapping[str, Any]) -> None:
+            words = f"epoch {row['epoch'] + 1}/{epochs}: loss {row['loss']:.4f}"
+            self.bar.set_description_str(words)
+            if self.bar.disable:
+                click.echo(f"{words}, {row['seconds']:.0f} s", err=True)
+
+        def close(self) -> None:
+            if self.bar is not None:
+                self.bar.close()
+
+    return PretrainBar()

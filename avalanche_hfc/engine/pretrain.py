@@ -1,0 +1,263 @@
+"""Masked-autoencoder pre-training in a run folder: started, resumed, or found finished by the same
+call.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.optim import AdamW
+from torchvision.transforms.functional import to_pil_image
+from torchvision.utils import make_grid
+
+from avalanche_hfc.benchmarks._draws import sample_seeds
+from avalanche_hfc.benchmarks.transforms import PlainTransform
+from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
+from avalanche_hfc.engine.build import by_decay
+from avalanche_hfc.engine.observe import Saver
+from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.run import check_device, check_room, logged, machine, warn
+from avalanche_hfc.losses.reconstruction import masked_reconstruction
+from avalanche_hfc.models import ViTEncoder
+from avalanche_hfc.models.masked_autoencoder import MaskedAutoencoder
+from avalanche_hfc.plugins.rates import cosine, warm_up
+from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
+from avalanche_hfc.store.rows import RowFile, replace_file
+from avalanche_hfc.store.run_folder import RunFolder, RunRows
+
+COLUMNS = ("epoch", "lr", "loss", "seconds")
+WEIGHTS = "encoder.safetensors"
+PICTURES = "reconstructions.png"
+NUM_PICTURES = 12
+BETAS = (0.9, 0.95)
+log = logging.getLogger(__name__)
+
+
+def pretrain(
+    recipe: PretrainRecipe,
+    seed: int,
+    folder: Path | str,
+    data: UnlabelledImages,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    checkpoint_seconds: float | int | None = None,
+) -> None:
+    """Train a masked autoencoder and write its encoder to `encoder.safetensors` in the folder.
+
+    An interrupted run resumes from its last checkpoint and ends with the weights of an unbroken
+    one, bit for bit. A finished run is left as it is. The folder also holds `recipe.json`,
+    `train.csv` (a row per epoch), `log.txt` and `reconstructions.png`.
+
+    Args:
+        recipe: All settings.
+        seed: Of weights, batches, crops and masks.
+        folder: Of the run.
+        data: The images, as `read_unlabelled` gives them.
+        device: Where to train.
+        progress: Told of every batch and epoch.
+        checkpoint_seconds: Seconds between checkpoints. None: so that they take 1 % of the time.
+
+    Raises:
+        ValueError: Fewer images than a batch; a network that cannot be built; a folder of another
+            recipe or in use.
+        FloatingPointError: The loss is not finite.
+    """
+    check_device(device)
+    if len(data.images) < recipe.batch_size:
+        raise ValueError(
+            f"{len(data.images)} images are fewer than a batch of {recipe.batch_size}. Choose a "
+            f"batch_size of at most {len(data.images)}."
+        )
+    place = RunFolder(folder)
+    values = recipe.as_dict() | {"images": len(data.images), "pixels": data.digest()}
+    place.check(values, seed)
+    with place.owned():
+        place.check(values, seed)  # nobody writes it any more
+        if place.finished:
+            return
+        training = Pretraining(recipe, seed, data.images, device)
+        check_room(place, training)
+        changed = place.begin(values, seed, machine(device))
+        with logged(place.log):
+            if changed:
+                warn(
+                    f"{place.path} resumes under other conditions ({'; '.join(changed)}): its "
+                    "weights may differ from an unbroken run's."
+                )
+            _train(training, place, progress or Progress(), checkpoint_seconds)
+            training.model.eval()
+            replace_file(place.path / WEIGHTS, training.weights())
+            to_pil_image(training.pictures()).save(place.path / PICTURES)
+            place.finish()
+
+
+def _train(
+    training: "Pretraining", place: RunFolder, progress: Progress, interval: float | int | None
+) -> None:
+    """The epochs from where the folder stands."""
+    rows = PretrainRows(place)
+    saver = Saver(place.checkpoints, rows, interval)
+
+    def check_rows(note: Mapping[str, Any]) -> None:
+        if rows.lacking(note["rows"]):
+            raise Damaged("rows that it was saved after are missing from train.csv")
+
+    checkpoint = load_checkpoint(place.checkpoints, check_rows)
+    first = 0
+    if checkpoint is not None:
+        training.load_state_dict(checkpoint.state)
+        first = checkpoint.note["epoch"] + 1
+        log.info("resumes after epoch %d", checkpoint.note["epoch"])
+    rows.keep({"train": first})
+    epochs = training.recipe.epochs
+    progress.begin([epochs], first / epochs)
+    for epoch in range(first, epochs):
+        row = training.train_epoch(epoch, progress)
+        rows.add("train", [row])
+        progress.epoch(row)
+        log.info("epoch %d: loss %.4f, %.1f s", epoch, row["loss"], row["seconds"])
+        save_now = saver.save if epoch == epochs - 1 else saver.save_if_due
+        save_now(training, {"epoch": epoch})
+
+
+class PretrainRows(RunRows):
+    """train.csv of a pre-training: `lr` is that of the epoch's last batch, `loss` the mean over
+    the batches.
+    """
+
+    def __init__(self, folder: RunFolder):
+        self.files = {"train": RowFile(folder.csv("train"), COLUMNS)}
+        self.counts = {"train": len(self.files["train"].rows())}
+
+
+class Pretraining:
+    """Model, optimizer and images. What is drawn in an epoch depends on seed, epoch and position
+    alone.
+    """
+
+    resumable = True
+
+    def __init__(
+        self, recipe: PretrainRecipe, seed: int, images: Tensor, device: str | torch.device
+    ):
+        self.recipe, self.seed, self.images = recipe, seed, images
+        self.device = torch.device(device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.model = build_autoencoder(recipe).to(self.device)
+        group = {"params": list(self.model.parameters())}
+        self.optimizer = AdamW(
+            by_decay({**group, "weight_decay": recipe.weight_decay}), lr=recipe.lr, betas=BETAS
+        )
+        self.batches = len(images) // recipe.batch_size  # of an epoch
+
+    def train_epoch(self, epoch: int, progress: Progress) -> dict[str, Any]:
+        """One pass over the images; a row of train.csv."""
+        start = time.perf_counter()
+        order, crops, noise = self._draws(epoch)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.model.train()
+        for batch in range(self.batches):
+            rate = self._rate(epoch * self.batches + batch)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            chosen = order[batch * self.recipe.batch_size : (batch + 1) * self.recipe.batch_size]
+            images = random_crops(
+                self.images[chosen].to(self.device),
+                crops[chosen].to(self.device),
+                self.recipe.smallest_crop,
+            )
+            predicted, masked = self.model(images, noise[chosen].to(self.device))
+            loss = masked_reconstruction(predicted, self.model.masked_patches(images, masked))
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            total += loss.detach()
+            progress.batch(1 / self.batches / self.recipe.epochs)
+        mean = total.item() / self.batches
+        if not math.isfinite(mean):
+            raise FloatingPointError(f"The loss is not finite in epoch {epoch} (counted from 0).")
+        seconds = round(time.perf_counter() - start, 2)
+        return {"epoch": epoch, "lr": rate, "loss": mean, "seconds": seconds}
+
+    def _draws(self, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Order of the images, draws of their crops, and noise of their patches."""
+        key = sample_seeds(("pretrain", self.seed), np.array([epoch]))[0]
+        generator = torch.Generator().manual_seed(key)
+        count = len(self.images)
+        return (
+            torch.randperm(count, generator=generator),
+            torch.rand(count, 5, generator=generator),
+            torch.rand(count, self.model.num_patches, generator=generator),
+        )
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of an update, counted from 0: warm-up, then cosine to 0."""
+        before = self.recipe.warm_up_epochs * self.batches
+        if step < before:
+            return warm_up(self.recipe.lr, step, before)
+        return cosine(
+            self.recipe.lr, 0.0, step - before, self.recipe.epochs * self.batches - before
+        )
+
+    def weights(self) -> bytes:
+        """The encoder as a safetensors file, under timm's names."""
+        dtype = getattr(torch, self.recipe.dtype)
+        encoder = self.model.encoder
+        tensors = {
+            name: value.detach().cpu().to(dtype).contiguous()
+            for name, value in encoder.backbone.state_dict().items()
+        }
+        return save(tensors, {"num_heads": str(encoder.num_heads)})
+
+    @torch.no_grad()
+    def pictures(self) -> Tensor:
+        """A grid of the first images: originals, what the encoder sees, reconstructions.
+
+        A reconstructed patch has the mean and the spread of the original: the network predicts
+        neither.
+        """
+        shown = self.images[:NUM_PICTURES].to(self.device)
+        images = PlainTransform(self.recipe.image_size)(shown)
+        noise = self._draws(0)[2][: len(shown)].to(self.device)
+        predicted, masked = self.model(images, noise)
+        variance, mean = torch.var_mean(
+            self.model.masked_patches(images, masked), dim=-1, keepdim=True
+        )
+        hidden = self.model.with_patches(images, masked, torch.zeros_like(predicted))
+        filled = self.model.with_patches(images, masked, predicted * variance.sqrt() + mean)
+        rows = torch.cat([images, hidden, filled]).clamp(-1, 1).add(1).div(2)
+        return make_grid(rows.cpu(), nrow=len(shown), padding=2, pad_value=1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def build_autoencoder(recipe: PretrainRecipe) -> MaskedAutoencoder:
+    """The network of a recipe, with random weights."""
+    encoder = ViTEncoder(
+        recipe.backbone,
+        image_size=recipe.image_size,
+        patch_size=recipe.patch_size,
+        msa_blocks=recipe.msa_blocks,
+    )
+    return MaskedAutoencoder(
+        encoder,
+        mask_ratio=recipe.mask_ratio,
+        decoder_blocks=recipe.decoder_blocks,
+        decoder_dim=recipe.decoder_dim,
+        decoder_heads=recipe.decoder_heads,
+    )

@@ -1,0 +1,127 @@
+"""Heads whose rows are computed from features instead of trained: class means, and ridge regression
+on random features.
+
+`b` samples, `D` features, `M` random features, `C` columns; a column is a class id.
+"""
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.models.columns import UNSEEN_LOGIT, ClassColumns
+
+
+class ClosedFormHead(ClassColumns):
+    """`rows (C, width)`, one for each class id up to the largest seen, and no parameters.
+
+    `seen (C,)` marks the classes that have arrived. The columns of the others are exactly -1000. A
+    row is zero until it is computed.
+    """
+
+    rows: Tensor
+    seen: Tensor
+
+    def __init__(self, in_features: int, width: int):
+        super().__init__()
+        self.in_features = in_features
+        self.register_buffer("rows", torch.empty(0, width))
+        self.register_buffer("seen", torch.empty(0, dtype=torch.bool))
+
+    @property
+    def out_features(self) -> int:
+        """C, the number of rows."""
+        return len(self.rows)
+
+    def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
+        """Add a zero row for each class that arrives; rows of classes seen keep their bits."""
+        arriving = self._checked(class_ids)
+        missing = max(arriving, default=-1) + 1 - self.out_features
+        if missing > 0:
+            self.rows = F.pad(self.rows, (0, 0, 0, missing))
+            self.seen = F.pad(self.seen, (0, missing))
+        self.seen[arriving] = True
+
+    def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        """What a sample has in each column, in the precision of the rows."""
+        raise NotImplementedError
+
+    def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        with torch.autocast(embedding.device.type, enabled=False):
+            scores = self.scores(embedding.to(self.rows.dtype))
+        return self.padded(scores.masked_fill(~self.seen, UNSEEN_LOGIT))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take as many rows as come in."""
+        incoming = state_dict.get(prefix + "rows")
+        if incoming is not None and incoming.shape[1:] == self.rows.shape[1:]:
+            self.rows = self.rows.new_zeros(incoming.shape)
+            self.seen = self.seen.new_zeros(len(incoming))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class ClassMeanHead(ClosedFormHead):
+    """-‖f̂ - c_k‖² in the column of class k: f̂ is the unit feature, c_k the unit mean of the unit
+    features added for the class.
+
+    A row is the sum of these features, which has the direction of their mean.
+
+    Args:
+        in_features: D.
+
+    Example:
+        >>> head = ClassMeanHead(2)
+        >>> head.grow([0, 1])
+        >>> head.add(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 1]))
+        >>> head(torch.tensor([[5.0, 0.0]])).tolist()
+        [[0.0, -2.0]]
+    """
+
+    def __init__(self, in_features: int):
+        super().__init__(in_features, in_features)
+
+    def add(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
+        """Take samples of classes that have arrived into their means."""
+        with torch.autocast(embedding.device.type, enabled=False):
+            members = F.one_hot(targets, self.out_features).to(self.rows.dtype)
+            self.rows = self.rows + members.T @ F.normalize(embedding.to(self.rows.dtype))
+
+    def means(self) -> dict[int, Float[Tensor, "D"]]:
+        """c_k of each class that has arrived."""
+        unit = F.normalize(self.rows)
+        return {class_id: unit[class_id] for class_id in self.seen.nonzero()[:, 0].tolist()}
+
+    def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        return 2 * F.normalize(embedding) @ F.normalize(self.rows).T - 2
+
+
+class RandomFeatureHead(ClosedFormHead):
+    """h Wᵀ with h = ReLU(f R): R (D, M) is drawn from N(0, 1) once, the rows of W are computed.
+
+    Args:
+        in_features: D.
+        num_features: M, the number of random features.
+
+    Example:
+        >>> head = RandomFeatureHead(4, num_features=16)
+        >>> head.grow([0, 2])
+        >>> head.expand(torch.ones(3, 4)).shape, head(torch.ones(1, 4)).tolist()
+        (torch.Size([3, 16]), [[0.0, -1000.0, 0.0]])
+    """
+
+    projection: Tensor
+
+    def __init__(self, in_features: int, *, num_features: int):
+        super().__init__(in_features, num_features)
+        self.register_buffer("projection", torch.randn(in_features, num_features))
+
+    def expand(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b M"]:
+        """h of each sample."""
+        with torch.autocast(embedding.device.type, enabled=False):
+            return F.relu(embedding.to(self.projection.dtype) @ self.projection)
+
+    def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        return self.expand(embedding) @ self.rows.T

@@ -1,0 +1,65 @@
+"""What a pre-training is: a frozen dataclass of plain values. No torch."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from avalanche_hfc.recipes.schema import positive
+
+DTYPES = ("float16", "float32")
+
+
+def setting(default: Any, help: str) -> Any:
+    """A value of the recipe, with a sentence for the command line."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRecipe:
+    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`.
+
+    Raises:
+        ValueError: A value is out of its range.
+
+    Example:
+        >>> PretrainRecipe(epochs=100).lr
+        0.001
+    """
+
+    epochs: int = setting(40, "Passes over the images.")
+    backbone: str = setting("vit_tiny_patch16_224", "A plain ViT of timm, by name.")
+    image_size: int = setting(32, "Images are resized to squares of this side, in pixels.")
+    patch_size: int = setting(8, "Side of a patch, in pixels.")
+    msa_blocks: int = setting(6, "Blocks of the encoder.")
+    mask_ratio: float = setting(0.75, "Share of the patches that is masked.")
+    decoder_blocks: int = setting(2, "Blocks of the decoder.")
+    decoder_dim: int = setting(96, "Width of the decoder.")
+    decoder_heads: int = setting(3, "Attention heads of the decoder.")
+    batch_size: int = setting(256, "Images per update; an incomplete last batch is left out.")
+    lr: float = setting(1e-3, "Highest learning rate of AdamW.")
+    weight_decay: float = setting(0.05, "Of AdamW; norms and biases have none.")
+    warm_up_epochs: int = setting(3, "Epochs in which the learning rate rises.")
+    smallest_crop: float = setting(0.4, "Smallest area of a random crop; 1 is the whole image.")
+    dtype: str = setting("float32", "Of the weights file: float16 or float32.")
+
+    def __post_init__(self) -> None:
+        may_be_zero = ("warm_up_epochs", "weight_decay")
+        for place in fields(self):
+            value = getattr(self, place.name)
+            if place.name in may_be_zero and value < 0:
+                raise ValueError(f"pretrain.{place.name} must be 0 or more, got {value!r}.")
+            if not isinstance(value, str) and place.name not in may_be_zero:
+                positive("pretrain", **{place.name: value})
+        for name in ("mask_ratio", "smallest_crop"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"pretrain.{name} must be at most 1, got {getattr(self, name)}.")
+        if self.warm_up_epochs >= self.epochs:
+            raise ValueError(
+                f"pretrain.warm_up_epochs must be below epochs ({self.epochs}), got "
+                f"{self.warm_up_epochs}."
+            )
+        if self.dtype not in DTYPES:
+            raise ValueError(f"pretrain.dtype must be {' or '.join(DTYPES)}, got {self.dtype!r}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The values by name."""
+        return asdict(self)

@@ -1,0 +1,113 @@
+"""Strategies whose backbone never changes: a linear head is trained on its features, or a head is
+computed from them in one pass.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from avalanche.core import BasePlugin
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from avalanche_hfc.models import GrowingLinear
+from avalanche_hfc.models.closed_form import ClosedFormHead
+from avalanche_hfc.models.modes import evaluation_mode
+from avalanche_hfc.plugins.losses import HostedPlugin
+from avalanche_hfc.strategies._base.heads import check_model, put_head
+from avalanche_hfc.strategies._base.template import IncrementalTemplate
+
+
+class FrozenBackbone(IncrementalTemplate):
+    """A strategy that trains on features of the model as it was given: in eval mode, without
+    gradients, one forward per batch.
+    """
+
+    mb_embedding: Tensor | None = None
+
+    def frozen_embedding(self) -> Float[Tensor, "b D"]:
+        """The features of the batch being trained on, computed when first asked for."""
+        if self.mb_embedding is None:
+            with torch.no_grad(), evaluation_mode(self.model):
+                self.mb_embedding = self.embed_batch()
+        return self.mb_embedding
+
+    def model_logits(self) -> Tensor:
+        if self.is_eval:
+            return super().model_logits()
+        return self.model.classify(self.frozen_embedding())
+
+    def _after_training_iteration(self, **kwargs: Any) -> None:
+        super()._after_training_iteration(**kwargs)
+        self.mb_embedding = None
+
+
+class OnePass(FrozenBackbone):
+    """A strategy whose head is computed in one pass over the images of a step, under the eval
+    transform and in their order.
+
+    Nothing is trained by gradients: the optimizer is never asked, `train_epochs` is 1, and every
+    image counts (`drop_last` is False). The losses of HFC and a memory are refused. The loss that
+    is logged is that of the head before it has seen the batch.
+    """
+
+    takes_herding_replay = False
+    head_kind: ClassVar[type[ClosedFormHead]]
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        train_epochs: int = 1,
+        drop_last: bool = False,
+        plugins: Sequence[BasePlugin] | None = None,
+        **base_kwargs: Any,
+    ):
+        owner = type(self).__name__
+        if train_epochs != 1:
+            raise ValueError(
+                f"{owner} sees the images of a step once: train_epochs must be 1, got "
+                f"{train_epochs!r}."
+            )
+        if drop_last:
+            raise ValueError(f"{owner} counts every image: drop_last must be False, got True.")
+        hosted = next((p for p in plugins or () if isinstance(p, HostedPlugin)), None)
+        if hosted is not None:
+            raise ValueError(
+                f"{owner} takes no {type(hosted).__name__}: nothing is trained by gradients."
+            )
+        check_model(owner, model, "embed", "classify")
+        put_head(owner, model, optimizer, self.head_kind, self.make_head)
+        super().__init__(
+            model=model,
+            optimizer=optimizer,
+            train_epochs=train_epochs,
+            plugins=plugins,
+            **base_kwargs,
+        )
+
+    def make_head(self, linear: GrowingLinear) -> ClosedFormHead:
+        """The head of the method, in the place of the linear one."""
+        raise NotImplementedError
+
+    def learn(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
+        """Take the samples of a batch in."""
+        raise NotImplementedError
+
+    def train_dataset_adaptation(self, **kwargs: Any) -> None:
+        super().train_dataset_adaptation(**kwargs)
+        self.adapted_dataset: Any = self.experience.dataset.eval()
+
+    def make_train_dataloader(
+        self, shuffle: bool = False, drop_last: bool | None = None, **kwargs: Any
+    ) -> None:
+        super().make_train_dataloader(shuffle=False, drop_last=drop_last, **kwargs)
+
+    def backward(self) -> None:
+        """There is nothing to differentiate."""
+
+    def optimizer_step(self) -> None:
+        self.learn(self.frozen_embedding(), self.mb_y)

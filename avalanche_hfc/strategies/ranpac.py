@@ -1,0 +1,82 @@
+"""RanPAC (McDonnell et al., NeurIPS 2023) without its adapters: ridge regression on random features
+of the model as it was given.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from avalanche_hfc.models import GrowingLinear, RandomFeatureHead
+from avalanche_hfc.models.ridge import RidgeSums, best_ridge
+from avalanche_hfc.strategies._base.checks import checked_count, checked_lr
+from avalanche_hfc.strategies._base.frozen import OnePass
+
+HELD_OUT = 5  # one of five images: the second of a class, and every fifth after it
+
+
+class RanPAC(OnePass):
+    """Logits W h, h = ReLU(f R), with R random, drawn once, and W = argmin Σ ‖y - W h‖² + λ ‖W‖²
+    over all training images so far, y one-hot.
+
+    Only sums over images are kept: no memory, and the same W in whatever steps the classes come.
+    The model's head becomes a RandomFeatureHead.
+
+    Args:
+        num_features: The number of random features; the authors have 10000. Two matrices of that
+            size squared are part of the state.
+        ridge: λ. None: after each step, the power of ten from 1e-8 to 1e8 with the least error on
+            one of five images of each class, when fitted to the others; W is then fitted to all.
+            `chosen_ridge` is the one in use.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("num_features", "ridge")
+    head_kind = RandomFeatureHead
+
+    def __init__(
+        self, *, num_features: int = 2000, ridge: float | int | None = None, **kwargs: Any
+    ):
+        self.num_features = checked_count("RanPAC", "num_features", num_features)
+        self.ridge = None if ridge is None else checked_lr("RanPAC", "ridge", ridge)
+        super().__init__(**kwargs)
+        self.fit, self.held_out = (RidgeSums(num_features, self.device) for _ in range(2))
+        self.chosen_ridge = self.ridge
+
+    def make_head(self, linear: GrowingLinear) -> RandomFeatureHead:
+        return RandomFeatureHead(linear.in_features, num_features=self.num_features)
+
+    def learn(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
+        head = self.model.head
+        features, held_out = head.expand(embedding), self.to_hold_out(targets)
+        for sums, chosen in ((self.fit, ~held_out), (self.held_out, held_out)):
+            sums.add(features[chosen], targets[chosen], num_classes=head.out_features)
+
+    def to_hold_out(self, targets: Int[Tensor, "b"]) -> Tensor:
+        """Which samples of the batch λ is chosen by: a rule of their place in their class."""
+        if self.ridge is not None:
+            return torch.zeros_like(targets, dtype=torch.bool)
+        same = (targets[:, None] == targets).tril(-1)
+        before = self.fit.counts.new_zeros(self.model.head.out_features)
+        for sums in (self.fit, self.held_out):
+            before[: len(sums.counts)] += sums.counts
+        return (before[targets] + same.sum(1)) % HELD_OUT == 1
+
+    def end_step(self, **kwargs: Any) -> None:
+        head = self.model.head
+        ridge = best_ridge(self.fit, self.held_out) if self.ridge is None else self.ridge
+        head.rows = self.fit.plus(self.held_out).weights(ridge).to(head.rows)
+        self.chosen_ridge = ridge
+        super().end_step(**kwargs)
+
+    def method_state(self) -> dict[str, Any]:
+        return {
+            "fit": self.fit.state_dict(),
+            "held_out": self.held_out.state_dict(),
+            "chosen_ridge": self.chosen_ridge,
+        }
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        self.fit.load_state_dict(state["fit"])
+        self.held_out.load_state_dict(state["held_out"])
+        self.chosen_ridge = state["chosen_ridge"]

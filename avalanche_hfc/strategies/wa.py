@@ -1,0 +1,82 @@
+"""WA (Zhao et al., CVPR 2020): distillation balanced by the share of old classes, then the weights
+of new classes are scaled to the length of old ones.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import Module
+
+from avalanche_hfc.losses import knowledge_distillation
+from avalanche_hfc.models import GrowingLinear
+from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.strategies._base.checks import check_flags
+from avalanche_hfc.strategies._base.heads import check_model
+from avalanche_hfc.strategies._base.replay import BalancedReplay
+
+
+class WA(BalancedReplay):
+    """L = (1-ρ) mean CE(z, y; S) + ρ mean KD_2(z°, z; O); after each step but the first the head's
+    rows of new classes are multiplied by γ of `alignment_factor`.
+
+    Biases stay as they are. New rows of the head start at U(±√(3/D)) with bias 0, as in PyCIL.
+
+    Args:
+        clip_weights: Keep the head's weights at 0 or above, by clipping after every update, as the
+            paper does; its features are outputs of a ReLU. Features of a ViT have both signs.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("clip_weights",)
+    head_start = "uniform"
+
+    def __init__(self, *, model: Module, clip_weights: bool = False, **kwargs: Any):
+        check_model("WA", model, "embed", "classify")
+        head = getattr(model, "head", None)
+        if not isinstance(head, GrowingLinear):
+            raise ValueError(
+                "WA needs a model whose head is a GrowingLinear, got a head of "
+                f"{type(head).__name__}."
+            )
+        check_flags("WA", clip_weights=clip_weights)
+        self.clip_weights = clip_weights
+        super().__init__(model=model, **kwargs)
+
+    def distillation(
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    ) -> dict[str, Tensor]:
+        return {"distillation": knowledge_distillation(logits, self.teacher_logits(), steps)}
+
+    def optimizer_step(self) -> None:
+        super().optimizer_step()
+        if self.clip_weights:
+            self.model.head.weight.data.clamp_(min=0)
+
+    def end_step(self, **kwargs: Any) -> None:
+        if self.num_old:
+            weight = self.model.head.weight.data
+            steps = StepTable.of(self).on(weight.T)
+            weight[steps == steps.max()] *= alignment_factor(weight, steps)
+        super().end_step(**kwargs)
+
+
+def alignment_factor(weight: Float[Tensor, "C D"], steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
+    """γ = mean_{k∈O} ‖w_k‖ / mean_{k∈N} ‖w_k‖: what brings the rows of new classes to the mean
+    length of those of old classes.
+
+    Args:
+        weight: Rows of a linear head, one for each class id.
+        steps: The step that brought each class, -1 where none has yet. The largest is the new one;
+            there must be an older one.
+
+    Returns:
+        γ, a scalar.
+
+    Example:
+        >>> alignment_factor(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+        tensor(2.5000)
+    """
+    lengths, new = weight.norm(dim=1), steps == steps.max()
+    eps = torch.finfo(lengths.dtype).eps
+    return lengths[(steps >= 0) & ~new].mean() / lengths[new].mean().clamp(min=eps)

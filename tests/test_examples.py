@@ -1,0 +1,83 @@
+"""Every script of examples/ and the notebook run as they stand, in an empty folder."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pages import DOCS, EXAMPLES, NOTEBOOK, PAGES, code_blocks, name_of
+from PIL import Image
+
+RUN_SCRIPTS = """
+import pathlib, sys
+for path in sys.argv[1:]:
+    print("running", pathlib.Path(path).stem, flush=True)
+    exec(compile(pathlib.Path(path).read_text(), path, "exec"), {"__name__": "__main__"})
+"""
+FOLDER_OF_PHOTOS = ("ant", "bee", "cat", "dog")
+
+
+def run(scripts, folder):
+    return subprocess.run(
+        [sys.executable, "-c", RUN_SCRIPTS, *map(str, scripts)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+        cwd=folder,
+    )
+
+
+def photos(folder):
+    """The folder that examples/your_images.py reads."""
+    random = np.random.default_rng(0)
+    for name in FOLDER_OF_PHOTOS:
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = random.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.jpg")
+
+
+def test_every_example_runs_in_a_folder_with_photos(tmp_path):
+    photos(tmp_path)
+    result = run(EXAMPLES, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert re.findall(r"running (\w+)", result.stdout) == [path.stem for path in EXAMPLES]
+    last_classes = re.search(r"^\['(\w+)', '(\w+)'\]$", result.stdout, re.MULTILINE)
+    assert last_classes and set(last_classes.groups()) < set(FOLDER_OF_PHOTOS)
+
+
+def cells():
+    """The code of the notebook but for the cell that installs the package."""
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code" and "install" not in cell["metadata"].get("tags", ()):
+            yield "".join(cell["source"])
+
+
+def test_the_notebook_runs_and_shows_that_hfc_forgets_less(tmp_path):
+    script = tmp_path / "notebook.py"
+    report = "print('last', {name: accuracy(counts[-1]) for name, counts in results.items()})"
+    script.write_text("\n".join([*cells(), report]))
+    result = run([script], tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    last = dict(re.findall(r"'([\w-]+)': ([\d.]+)", result.stdout.split("last ")[-1]))
+    assert float(last["hfc"]) > float(last["herding-replay"]) + 0.1
+
+
+def test_the_notebook_is_stored_without_outputs():
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert [cell for cell in notebook["cells"] if cell.get("outputs")] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=name_of)
+def test_python_in_the_pages_of_docs_is_included_from_examples(page):
+    """So it is code that ran. That the file exists is checked when the pages are built."""
+    for _, code in code_blocks(page.read_text(), "python"):
+        assert re.fullmatch(r'--8<-- "examples/\w+\.py"\n', code), code
+
+
+def test_every_example_is_shown_in_a_page():
+    shown = "".join(page.read_text() for page in PAGES)
+    assert [path.name for path in EXAMPLES if f'"examples/{path.name}"' not in shown] == []
