@@ -129,26 +129,18 @@ class IncrementalTemplate(SupervisedTemplate):
         self._eval_width = 0
         self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
-        self._steps_before: State = {}
 
     # Training
 
-    def _before_train_dataset_adaptation(self, **kwargs: object) -> None:
-        """Refuse an experience while the model has not grown."""
-        table, step = StepTable.of(self), self.clock.train_exp_counter
-        if self.progress.resume is not None:
-            self.progress.resume.check(self.experience, table)
-        table.check(self.experience, step)
-        if step == 0:
-            check_first_step(classes_of(self.experience))
-        self._steps_before = table.state_dict()
-        super()._before_train_dataset_adaptation(**kwargs)
-
     def _before_training_exp(self, **kwargs: object) -> None:
         table = StepTable.of(self)
+        before, in_step = table.state_dict(), self.progress.in_step
         self.progress.in_step = True
         try:
+            if self.progress.resume is not None:
+                self.progress.resume.check(self.experience, table)
             table.learn(self.experience, self.clock.train_exp_counter)
+            check_first_step(table)
             growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
             self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
             super()._before_training_exp(**kwargs)
@@ -157,8 +149,8 @@ class IncrementalTemplate(SupervisedTemplate):
                     self.clear_moments()
                 self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
-            self.progress.in_step = False
-            table.load_state_dict(self._steps_before)
+            self.progress.in_step = in_step
+            table.load_state_dict(before)
             raise
 
     def make_optimizer(self, **kwargs: Any) -> None:
