@@ -25,6 +25,7 @@ class FrozenBackbone(IncrementalTemplate):
     gradients, one forward per batch.
     """
 
+    trains_model = False
     mb_embedding: Tensor | None = None
 
     def frozen_embedding(self) -> Float[Tensor, "b D"]:
