@@ -64,10 +64,11 @@ class ClosedFormHead(ClassColumns):
 
 
 class ClassMeanHead(ClosedFormHead):
-    """-‖f̂ - c_k‖² in the column of class k: f̂ is the unit feature, c_k the unit mean of the unit
-    features added for the class.
+    """A head that classifies by the nearest class mean.
 
-    A row is the sum of these features, which has the direction of their mean.
+    The logit of class k is -‖f̂ - c_k‖², where f̂ is the unit feature and c_k the unit mean of the
+    unit features added for the class. A row is the sum of these features, which has the direction
+    of their mean.
 
     Args:
         in_features: D.
