@@ -37,7 +37,11 @@ class ClosedFormHead(ClassColumns):
         return len(self.rows)
 
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Add a zero row for each class that arrives; rows of classes seen keep their bits."""
+        """Add a zero row for each new class; existing rows do not change.
+
+        Args:
+            class_ids: Class ids; those that already have a row are ignored.
+        """
         arriving = self._checked(class_ids)
         missing = max(arriving, default=-1) + 1 - self.out_features
         if missing > 0:
@@ -46,7 +50,14 @@ class ClosedFormHead(ClassColumns):
         self.seen[arriving] = True
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        """What a sample has in each column, in the precision of the rows."""
+        """Compute the score of each class, in the precision of the rows.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+
+        Returns:
+            Scores, shape ``(b, C)``.
+        """
         raise NotImplementedError
 
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
@@ -85,13 +96,22 @@ class ClassMeanHead(ClosedFormHead):
         super().__init__(in_features, in_features)
 
     def add(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
-        """Take samples of classes that have arrived into their means."""
+        """Add samples to the means of their classes.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+            targets: Class ids, shape ``(b,)``, of classes that have a row.
+        """
         with torch.autocast(embedding.device.type, enabled=False):
             members = F.one_hot(targets, self.out_features).to(self.rows.dtype)
             self.rows = self.rows + members.T @ F.normalize(embedding.to(self.rows.dtype))
 
     def means(self) -> dict[int, Float[Tensor, "D"]]:
-        """c_k of each class that has arrived."""
+        """The means of all classes seen.
+
+        Returns:
+            For each class id c_k, shape ``(D,)``.
+        """
         unit = F.normalize(self.rows)
         return {class_id: unit[class_id] for class_id in self.seen.nonzero()[:, 0].tolist()}
 
@@ -120,7 +140,14 @@ class RandomFeatureHead(ClosedFormHead):
         self.register_buffer("projection", torch.randn(in_features, num_features))
 
     def expand(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b M"]:
-        """h of each sample."""
+        """Compute the random features h = ReLU(f R).
+
+        Args:
+            embedding: Features f, shape ``(b, D)``.
+
+        Returns:
+            Random features, shape ``(b, M)``.
+        """
         with torch.autocast(embedding.device.type, enabled=False):
             return F.relu(embedding.to(self.projection.dtype) @ self.projection)
 

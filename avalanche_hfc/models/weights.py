@@ -49,7 +49,10 @@ class LoadReport:
     added: str = ""
 
     def summary(self) -> str:
-        """One line: how many tensors were matched, missing and unused, and of which parts.
+        """Summarize the report: how many tensors were matched, missing and unused.
+
+        Returns:
+            One line, with the parts of the model that missing and unused tensors belong to.
 
         Example:
             >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()

@@ -1,5 +1,5 @@
-"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its
-last name where that is unique.
+"""Values of a recipe that a user changes: typed, checked, by the leaf's path or by its last name if
+that is unique.
 """
 
 from collections.abc import Mapping

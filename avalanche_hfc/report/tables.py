@@ -223,8 +223,8 @@ def _with_error(row: pd.Series | None) -> str:
 
 
 def no_difference(mean: float, error: float) -> bool:
-    """Whether a difference is too small to be told from none: below two standard errors. Of one
-    seed, which has no error, nothing is said.
+    """Whether a difference cannot be distinguished from 0: below two standard errors. False for one
+    seed, which has no standard error.
 
     >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
     (True, False, False)
