@@ -55,8 +55,8 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
         click.echo(files[1].read_text())
         if paper is None:
             click.echo(
-                "The paper's numbers are not at hand: no experiments/paper.csv beside the "
-                "package. --paper FILE names them.",
+                "The paper's numbers are not available: there is no experiments/paper.csv next to "
+                "the package. Use --paper FILE.",
                 err=True,
             )
         click.echo(f"Tables: {', '.join(map(str, files))}")

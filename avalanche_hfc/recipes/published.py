@@ -1,8 +1,8 @@
 """Published settings of the methods with their own backbones: (source, values). SGD has momentum
 0.9.
 
-`drops_at` are fractions of the epochs. Where a publication names no value for a data set, that of
-the nearest one is taken and said so.
+`drops_at` are fractions of the epochs. Where a publication specifies no value for a data set, that
+of the nearest one is used, and a comment says so.
 """
 
 from typing import Any

@@ -4,8 +4,8 @@ but the first may be left out.
     folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
     folder-b50-t10-m20-mymethods:Mine@paper
 
-`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the
-data is named beside (`--data`). A method `module:Class` also goes with the data sets of the paper:
+`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it;
+`--data` specifies where it is. A method `module:Class` also works with the data sets of the paper:
 cifar100-b0-t10-mymethods:Mine@small.
 """
 

@@ -86,7 +86,7 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
 def _margins(
     size: tuple[int, int], rows: int, columns: int, below: int, bottom: int
 ) -> dict[str, float]:
-    """Room for ticks and headings in pixels. Said, not measured: a layout that measures text takes
+    """Room for ticks and headings in pixels. Fixed, not measured: a layout that measures text takes
     most of a figure's time.
     """
     left, right, top, beside = 46, 8, 34, 62

@@ -150,8 +150,8 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
 def predicted_as(
     runs: Sequence[RunData], class_id: int, step: int, most: int = 3
 ) -> list[tuple[str, float]]:
-    """(name, share of the class's images) of the classes that its images are mistaken for most,
-    after a step; all seeds together.
+    """(name, share of the class's images) of the wrong classes that its images are most often
+    predicted as, after a step; all seeds together.
     """
     counts = pd.concat(
         [run.confusion for run in runs if run.confusion is not None]

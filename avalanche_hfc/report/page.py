@@ -30,13 +30,22 @@ def write_report(
     paper: pd.DataFrame | Path | str | None = None,
     pictures: PicturesOfRun | None = None,
 ) -> list[Path]:
-    """report.html, which needs nothing else, and report.md with figures/*.png, in the folder `out`.
-    Gives all paths, these two first.
+    """Write a report on runs, as a single HTML page and as markdown with figures.
 
-    `folders`: run folders, or folders of them. `paper`: the paper's numbers to set beside, rows as
-    `tables.compare` takes them, or a CSV file of such. `pictures`: for a run, the image at a
-    position: `lambda run: pictures_of(benchmark)`, or `pictures_of_recipe()`; without it exemplars
-    are told by position.
+    Args:
+        folders: Run folders, or folders that contain run folders.
+        out: The folder for report.html, report.md and figures/*.png; it is created if necessary.
+        paper: Published numbers to compare with, as rows for `compare` or as a CSV file with such
+            rows. By default there is no comparison.
+        pictures: Shows exemplars as images: `pictures_of_recipe()`, or a function from a run to a
+            return value of `pictures_of`. By default exemplars are listed by position.
+
+    Returns:
+        The paths of all files, report.html and report.md first.
+
+    Raises:
+        FileNotFoundError: If a folder or the CSV file does not exist.
+        ValueError: If a folder contains no run, or its files cannot be read.
     """
     report = make_report(folders, paper=paper, pictures=pictures)
     html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
@@ -55,7 +64,7 @@ def make_report(
     paper: pd.DataFrame | Path | str | None = None,
     pictures: PicturesOfRun | None = None,
 ) -> Report:
-    """What the report says, before it has a form."""
+    """The contents of the report, before they are rendered."""
     numbers = _paper_rows(paper)
     runs, waiting = read_runs(folders)
     groups = group_runs(runs)
@@ -85,7 +94,7 @@ def _paper_rows(paper: pd.DataFrame | Path | str | None) -> pd.DataFrame | None:
 
 
 def _notices(groups: Sequence[Group], waiting: Sequence[Path]) -> list[str]:
-    """What a reader must know before reading on."""
+    """Notices at the top of the report."""
     said = [f"{path} has no finished step yet and is not in this report." for path in waiting]
     for group in groups:
         for run in group.unfinished:
@@ -115,8 +124,9 @@ def _notices(groups: Sequence[Group], waiting: Sequence[Path]) -> list[str]:
 
 
 def as_html(report: Report) -> str:
-    """One page with everything in it. A figure stands there twice, for wide and for narrow screens;
-    the style sheet shows one.
+    """The report as one self-contained page.
+
+    It contains each figure twice, for wide and for narrow screens; the style sheet shows one.
     """
 
     def plots(block: Plot) -> dict[str, str]:

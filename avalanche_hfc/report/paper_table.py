@@ -321,7 +321,7 @@ def title_of(
             "Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items())
         )
     if paper is None and table not in FURTHER_TABLES:
-        parts.append("The paper's numbers are not at hand")
+        parts.append("The paper's numbers are not available")
     return ". ".join(parts)
 
 

@@ -12,7 +12,7 @@ SERIES = (
     "#8a6d00",
     "#3b8fc4",
     "#5c636b",
-)  # after Okabe and Ito: told apart by all readers
+)  # after Okabe and Ito: all readers can distinguish them
 SERIES_DARK = ("#62b0ea", "#f5925a", "#3fc79c", "#e59cc8", "#d9b843", "#9fd3f7", "#b4bcc6")
 HEAT = (
     "#fbf7bf", "#eff9bd", "#e1f3b2", "#cdebb4", "#b0e0b6", "#8fd3b9", "#71c8bd", "#52bbc2",

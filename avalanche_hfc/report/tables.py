@@ -31,12 +31,21 @@ DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
 def compare(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """`ours`: KEYS, value, a row per seed. `paper`: KEYS, value, mark. Both may have `table`; ours
-    with it is compared inside it.
+    """Compare our numbers with the paper's.
 
-    KEYS, ours, std, num_seeds, paper, gap = ours - paper, mark. Every row of the paper's in its
-    order, then what only we have. A number that the paper prints twice counts as first printed and
-    says so in its mark.
+    A number is identified by the columns `KEYS`, and by `table` if our rows have that column. If
+    the paper prints a number twice, the first one is used and its mark says so.
+
+    Args:
+        ours: The columns `KEYS` and `value`, with one row per seed.
+        paper: The columns `KEYS`, `value` and `mark`.
+
+    Returns:
+        The columns `KEYS`, `ours` (mean over seeds), `std`, `num_seeds`, `paper`, `gap` (ours minus
+        paper) and `mark`: all rows of the paper in their order, then those that only we have.
+
+    Raises:
+        ValueError: If a column is missing.
     """
     keys = [*(["table"] if "table" in ours else []), *KEYS]
     for name, rows, columns in (
@@ -214,8 +223,8 @@ def _with_error(row: pd.Series | None) -> str:
 
 
 def no_difference(mean: float, error: float) -> bool:
-    """Whether a difference is too small to be told from none: below two standard errors. Of one
-    seed, which has no error, nothing is said.
+    """Whether a difference cannot be distinguished from 0: below two standard errors. False for one
+    seed, which has no standard error.
 
     >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
     (True, False, False)
