@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
 
 FIXED = tuple(
@@ -24,7 +25,8 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     "method.relation_weight": "0.5"}).
 
     A memory in total takes the place of one per class, and the other way round; another backbone
-    comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
+    comes with its own geometry and without the packaged weights; images held out take the place of
+    the test images. The name stays; `overrides` and `sources` tell what has changed.
     """
     leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
@@ -35,8 +37,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
+    if changed.get("data.hold_out") is not None:
+        changed.setdefault("data.test_per_class", None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
-        changed = {**dict.fromkeys(GEOMETRY), **changed}
+        packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
+        changed = {**dict.fromkeys([*GEOMETRY, *packaged]), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
     overrides = {**recipe.overrides, **changed}

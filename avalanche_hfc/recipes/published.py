@@ -182,6 +182,9 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
             dict(repeats=1),
         ),
     ),
-    ("ranpac", "any"): (("published: RanPAC", dict(num_features=10000)),),
+    **{
+        ("ranpac", data): (("published: RanPAC", dict(num_features=10000)),)
+        for data in ("cifar100", "imagenet")
+    },
     ("ranpac", "demo"): (("our choice, that of `hfc demo`", dict(num_features=500)),),
 }

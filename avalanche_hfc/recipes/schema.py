@@ -1,6 +1,7 @@
 """What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
 
 import json
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,7 +20,8 @@ from avalanche_hfc.recipes.signatures import (
 
 SCALES = {
     "paper": "the paper's data and models; a GPU",
-    "small": "real CIFAR-100 images, small networks; minutes on two cores",
+    "small": "20 classes of CIFAR-100, a small pre-trained ViT; minutes on one core",
+    "medium": "100 classes of CIFAR-100, the same ViT; half an hour on one core",
     "demo": "digits, tiny networks; seconds",
 }
 CHOICES = {
@@ -57,8 +59,11 @@ class DataRecipe:
     """`class_order`: "paper", a name of CLASS_ORDERS, the names of all classes, or None for a
     permutation drawn by the run's seed.
 
-    `train_per_class` and `test_per_class` take the first images of each class, in the order of the
-    data; None: all.
+    `num_classes` takes the first classes of `class_order`; where the seed draws the order, those of
+    the paper's order, or of the data where it has none. `train_per_class` and `test_per_class` take
+    the first images of each class, in the order of the data; None: all. `hold_out`: so many of the
+    training images of each class, the last ones, become the test images, and the data's own test
+    images are not used.
     """
 
     dataset: str
@@ -69,6 +74,8 @@ class DataRecipe:
     image_size: int
     train_per_class: int | None
     test_per_class: int | None
+    num_classes: int | None
+    hold_out: int | None
 
     def __post_init__(self) -> None:
         positive(
@@ -77,7 +84,19 @@ class DataRecipe:
             image_size=self.image_size,
             train_per_class=self.train_per_class,
             test_per_class=self.test_per_class,
+            num_classes=self.num_classes,
+            hold_out=self.hold_out,
         )
+        if self.hold_out is not None and self.test_per_class is not None:
+            raise ValueError(
+                f"data.hold_out ({self.hold_out}) takes the place of the test images: "
+                f"data.test_per_class must be none, got {self.test_per_class}."
+            )
+        if self.hold_out is not None and self.hold_out >= (self.train_per_class or math.inf):
+            raise ValueError(
+                f"data.hold_out must be below data.train_per_class ({self.train_per_class}), got "
+                f"{self.hold_out}."
+            )
         if self.base_fraction not in (0, 0.5):
             raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
 
