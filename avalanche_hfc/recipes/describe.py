@@ -21,9 +21,9 @@ IMAGES = {
 # Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU;
 # else measured on a core of a busy machine.
 AT_32_PX = {
-    "tsavit": 300,
-    "vit": 300,
-    "dytox": 200,
+    "tsavit": 160,
+    "vit": 160,
+    "dytox": 130,
     "convit": 150,
     "resnet32": 200,
     "resnet18": 75,

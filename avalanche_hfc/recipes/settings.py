@@ -28,7 +28,7 @@ EVERY = "released code of HFC; the paper names no setting of this method with Vi
 
 SMALL_WEIGHTS = "small-mae"  # as `models.packaged_weights` names them
 SMALL_CLASSES = 20
-SMALL_EPOCHS = {"small": 5, "medium": 5}
+SMALL_EPOCHS = 5
 MEM_SIZES = {"small": 200, "medium": 1000}  # ten images of each class in the end
 DEMO_EPOCHS = 20
 DEMO_MEMORY = 20  # two images of each class in the end
@@ -210,13 +210,12 @@ def train(spec: Spec) -> Iterator[Layer]:
         )
         if spec.backbone == "resnet-32":
             yield "our choice: a ResNet takes longer and learns sooner", values("train", epochs=5)
-    elif spec.scale in SMALL_EPOCHS:
-        epochs = SMALL_EPOCHS[spec.scale]
+    elif spec.scale in MEM_SIZES:
         yield (
             SMALL,
             values("train", optimizer="adamw", lr=5e-4, weight_decay=0.01, batch_size=64),
         )
-        yield SMALL, values("train", epochs=epochs, schedule="cosine", lowest_lr=1e-5)
+        yield SMALL, values("train", epochs=SMALL_EPOCHS, schedule="cosine", lowest_lr=1e-5)
     elif spec.backbone == "vit-base":
         whose = RELEASED if spec.parts.method == "hfc" else EVERY
         yield f"{whose}; the text says SGD", values("train", optimizer="adamw")
@@ -307,14 +306,14 @@ def method(spec: Spec) -> Iterator[Layer]:
 
 def conditions(spec: Spec) -> Iterator[str]:
     """Those of PUBLISHED_METHODS that a recipe meets."""
-    if spec.scale == "demo":
-        yield "demo"
-        return
     if spec.scale == "paper":
         yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
         if spec.backbone.startswith("resnet"):
             yield from ("cnn", f"cnn-{spec.dataset}")
-    yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
+    else:
+        yield spec.scale
+    if spec.scale != "demo":
+        yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
 def values(part: str, **options: Value) -> dict[str, Value]:
