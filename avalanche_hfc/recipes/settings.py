@@ -306,12 +306,11 @@ def method(spec: Spec) -> Iterator[Layer]:
 
 def conditions(spec: Spec) -> Iterator[str]:
     """Those of PUBLISHED_METHODS that a recipe meets."""
+    yield spec.scale
     if spec.scale == "paper":
         yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
         if spec.backbone.startswith("resnet"):
             yield from ("cnn", f"cnn-{spec.dataset}")
-    else:
-        yield spec.scale
     if spec.scale != "demo":
         yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
