@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
 
 FIXED = tuple(
@@ -23,7 +24,8 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     """Change values of a recipe.
 
     `memory.mem_size` replaces `memory.per_class` and vice versa; another `model.backbone` resets
-    the options of its geometry. The name of the recipe stays the same; `overrides` and `sources`
+    the options of its geometry and drops the packaged weights; `data.hold_out` replaces
+    `data.test_per_class`. The name of the recipe stays the same; `overrides` and `sources`
     record the changes.
 
     Args:
@@ -52,8 +54,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
+    if changed.get("data.hold_out") is not None:
+        changed.setdefault("data.test_per_class", None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
-        changed = {**dict.fromkeys(GEOMETRY), **changed}
+        packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
+        changed = {**dict.fromkeys([*GEOMETRY, *packaged]), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
     overrides = {**recipe.overrides, **changed}

@@ -54,7 +54,9 @@ def lines_of(cells: Iterable[TableCell], runs: Iterable[TableRun]) -> list[Line]
     places: dict[str, int] = {}
     for cell, name in cells:
         if name in held and name not in found:
-            label = row_name(cell) + ("" if cell.backbone == "vit-base" else f", {cell.backbone}")
+            label = row_name(cell) + (
+                "" if cell.backbone in ("vit-base", "vit-small") else f", {cell.backbone}"
+            )
             found[name] = Line(label, places.setdefault(label, len(places)), cell, *held[name])
     return list(found.values())
 

@@ -211,6 +211,39 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     return Grid(headings, 1, lines, about, notes, marks=False)
 
 
+def measures_grid(table: pd.DataFrame) -> Grid:
+    """A line per method and setting, a column per measure, mean ± standard error over seeds."""
+    varying = _varying(table)
+    keys = [key for key in KEYS if key != "column"]
+    settings = [key for key in keys if key in varying and key not in ("row", "losses")]
+    columns = [*dict.fromkeys(table["column"])]
+    words = ["method", *(["setting"] if settings else [])]
+    lines = []
+    for values, rows in table.groupby(keys, sort=False, dropna=False):
+        at = dict(zip(keys, values, strict=True))
+        name = at["row"] + ("+hfc" if at["losses"] == "hfc" else "")
+        numbers = {row["column"]: row for _, row in rows.iterrows()}
+        setting = ", ".join(filter(None, (_setting(key, at[key]) for key in settings)))
+        lines.append(
+            [
+                f"`{name}`",
+                *([setting] if settings else []),
+                *(_with_error(numbers.get(column)) for column in columns),
+            ]
+        )
+    seeds = sorted({int(count) for count in table["num_seeds"] if count})
+    same = (_setting(key, table[key].iloc[0]) for key in keys if key not in (*settings, "row"))
+    alike = ", ".join(filter(None, same if "losses" not in varying else list(same)[1:]))
+    about = (
+        f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
+        f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
+        "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
+        "by how much the row that is compared with leads, seed by seed, ± its standard error; "
+        f"{NO_DIFFERENCE} is a Δ below two standard errors: no difference."
+    )
+    return Grid([*words, *columns], len(words), lines, about, [])
+
+
 def _with_error(row: pd.Series | None) -> str:
     if row is None or pd.isna(row["ours"]):
         return NOTHING
