@@ -121,7 +121,8 @@ def _confusion(runs: Sequence[RunData], table: pd.DataFrame, name: str, means: b
         "they are predicted as; right answers are on the diagonal."
     )
     caption += " By the linear head." if means else ""
-    return [Heat(f"confusion-{name}", alt, caption, shares, columns, corner)]
+    shown = shares.where(shares > 0)  # an empty cell is easier to pass over than a 0
+    return [Heat(f"confusion-{name}", alt, caption, shown, columns, corner)]
 
 
 def _fall_table(

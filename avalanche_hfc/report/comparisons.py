@@ -51,7 +51,7 @@ def comparisons_of(runs: Iterable[RunData]) -> list[Comparison]:
         runs: All runs of a report.
 
     Returns:
-        A comparison for each protocol, in the order met.
+        A comparison for each protocol, in the order met; those that learned more later behind.
 
     Raises:
         ValueError: If a seed of a recipe is given twice.
@@ -59,7 +59,10 @@ def comparisons_of(runs: Iterable[RunData]) -> list[Comparison]:
     protocols: dict[tuple, list[RunData]] = {}
     for run in runs:
         protocols.setdefault(_protocol(run), []).append(run)
-    ranked = [_ranked(group_runs(own)) for own in protocols.values()]
+    ranked = sorted(
+        (_ranked(group_runs(own)) for own in protocols.values()),
+        key=lambda groups: len(folders_learned(groups[0].recipe)),
+    )
     alone = [groups[0] for groups in ranked if len(groups) == 1]
     everyone = [group for groups in ranked for group in groups]
     continued = [group for group in alone if any(continues(other, group) for other in everyone)]

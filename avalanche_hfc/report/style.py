@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-LineStyle = str | tuple[int, tuple[float, ...]]
+LineStyle = str | tuple[int, tuple[float | int, ...]]
 
 SERIES = (
     "#0072b2", "#d55e00", "#00805c", "#b3538c", "#8a6d00",
