@@ -82,8 +82,7 @@ def comparisons_of(runs: Iterable[RunData]) -> list[Comparison]:
 
 def folders_learned(recipe: Record) -> list[str]:
     """Names of the folders that a run learned after its own steps, in order."""
-    paths = recipe.get("own")
-    return [Path(folder).name for folder in (paths or {}).get("learn", ())]  # type: ignore[union-attr]
+    return [Path(folder).name for folder in recipe_section(recipe, "own").get("learn", ())]
 
 
 def continues(later: Group, earlier: Group) -> bool:
@@ -98,7 +97,7 @@ def continues(later: Group, earlier: Group) -> bool:
 
 
 def recipe_section(recipe: Record, name: str) -> Record:
-    """`data`, `model`, `train`, `memory` or `method` of a recipe; empty where it has none."""
+    """A section of a recipe, such as `data` or `method`; empty where it has none."""
     section = recipe.get(name)
     return section if isinstance(section, Mapping) else {}
 

@@ -80,13 +80,13 @@ class Best(NamedTuple):
     """The best value of a measure among recipes.
 
     Attributes:
-        index: Index of the best recipe.
+        first: Index of the best recipe.
         second: Index of the recipe after it.
         margin: How far the best is ahead of the second; above 0.
         spread: The larger standard deviation over seeds of the two; nan if one has a single seed.
     """
 
-    index: int
+    first: int
     second: int
     margin: float
     spread: float
@@ -106,7 +106,7 @@ def best_of(numbers: Sequence[pd.DataFrame], measure: str) -> Best | None:
         >>> a = pd.DataFrame({"mean": [0.8], "std": [0.01]}, index=["last"])
         >>> b = pd.DataFrame({"mean": [0.5], "std": [0.02]}, index=["last"])
         >>> best = best_of([b, a], "last")
-        >>> best.index, round(best.margin, 3), best.spread
+        >>> best.first, round(best.margin, 3), best.spread
         (1, 0.3, 0.02)
     """
     means = pd.Series([own.loc[measure, "mean"] for own in numbers], dtype=float).dropna()

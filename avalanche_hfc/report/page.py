@@ -73,8 +73,8 @@ def make_report(
 ) -> Report:
     """What the report says, before it has a form."""
     printed = _paper_rows(paper)
-    folders = [Path(folder) for folder in folders]
-    runs, waiting = read_runs(folders)
+    paths = [Path(folder) for folder in folders]
+    runs, waiting = read_runs(paths)
     comparisons = comparisons_of(runs)
     if printed is not None:
         comparisons = [
@@ -99,7 +99,7 @@ def make_report(
     ]
     sections[-1].blocks.append(origins(comparisons))
     return Report(
-        title(folders),
+        title(paths),
         subtitle(comparisons),
         _notices(comparisons, waiting),
         [section for section in sections if section.blocks],

@@ -82,7 +82,7 @@ def _result(
     name: str, own: pd.DataFrame, best: Best | None, index: int, printed: pd.Series | None
 ) -> Cell:
     mean, std = own.loc[name, "mean"] * UNITS[name], own.loc[name, "std"] * UNITS[name]
-    is_best = best is not None and best.index == index
+    is_best = best is not None and best.first == index
     below = []
     if best is not None and is_best:
         below.append(f"best by {number(best.margin * UNITS[name])}, {_beside_spread(best)}")
@@ -146,18 +146,18 @@ def _in_a_sentence(
     measure = ranking_measure([own["mean"] for own in complete])
     words = {"average": "average over the steps", "last": "last accuracy"}[measure]
     value = number(100 * complete[0].loc[measure, "mean"])
-    first = best[measure]
-    if first is None:
+    top = best[measure]
+    if top is None:
         return f"Highest {words}: {value} %, shared by several recipes."
-    margin, deviation = (number(100 * size) for size in (first.margin, first.spread))
+    margin, deviation = (number(100 * size) for size in (top.margin, top.spread))
     extent = {
         "spread unknown": "one seed cannot tell whether that is chance",
         "more than the spread": f"more than the spread of the seeds, {deviation}",
         "within the spread": f"within the spread of the seeds, {deviation}",
-    }[_beside_spread(first)]
+    }[_beside_spread(top)]
     return (
-        f"Highest {words}: {groups[first.index].label} with {value} %, {margin} points above "
-        f"{groups[first.second].label}; {extent}."
+        f"Highest {words}: {groups[top.first].label} with {value} %, {margin} points above "
+        f"{groups[top.second].label}; {extent}."
     )
 
 
@@ -226,7 +226,8 @@ class StepAxis:
 def accuracy(comparison: Comparison) -> list:
     """Accuracy after each step, as curves and as numbers."""
     axis, curves = StepAxis(comparison.groups), []
-    head, columns, colours = [("step", "")], [], [None]
+    head, columns = [("step", "")], []
+    colours: list[int | None] = [None]
     steps = [int(step) for step in axis.classes.index]
     for index, group, colour in comparison:
         points = per_step([*group.runs, *group.unfinished], "accuracy") * 100
