@@ -121,7 +121,7 @@ PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, Options]] = {
 
 TRAINED_AS = {"vit-tiny": "dytox"}  # backbones that all methods train as the one they come from
 
-# (method, condition): the scale. At scale paper also "cifar100" or "imagenet" by the data; "cnn" and
+# (method, condition): the scale. At scale paper also "cifar100" or "imagenet" by the data; "cnn",
 # "cnn-<data set>" with a ResNet. At all but demo also "<data set>-b<base>-t<steps>".
 POD_IMAGENET: Layers = (
     ("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),

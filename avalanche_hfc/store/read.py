@@ -38,6 +38,8 @@ class RunData:
     confusion: pd.DataFrame | None = None
     exemplars: pd.DataFrame | None = None
     train: pd.DataFrame | None = None
+    finished_at: str = ""  # ISO 8601; empty before the end
+    data_sha256: str = ""  # of the user's data; empty for data sets with a name
 
     @property
     def last_step(self) -> int:
@@ -199,6 +201,8 @@ def _read(path: Path) -> RunData | None:
         "recipe": {"name": path.parent.name, **recipe},
         "versions": versions,
         "machine": str(held.get("machine", "")),
+        "finished_at": str(held.get("finished", "")),
+        "data_sha256": str((held.get("data") or {}).get("sha256", "")),
     }
     return RunData(
         steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files)
