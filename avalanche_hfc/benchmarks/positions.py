@@ -20,7 +20,13 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from avalanche_hfc.benchmarks._draws import draws, generators_kept, sample_seeds, seed_generators
+from avalanche_hfc.benchmarks._draws import (
+    draws,
+    generators_kept,
+    key_hash,
+    seed_generators,
+    seeds_from,
+)
 from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
 
@@ -63,7 +69,7 @@ class PositionDataset(Dataset):
         _check_dataset(dataset)
         self.dataset = dataset
         self.copies = 1
-        self._key: tuple[int | str, ...] | None = None
+        self._key: Tensor | None = None  # (1,) its hash, in memory that loader processes share
         self._random: bool | None = None  # whether a transform draws; looked at when first asked
         with generators_kept():
             self._resolve(dataset)
@@ -92,6 +98,13 @@ class PositionDataset(Dataset):
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether a batch is a lookup in tensors, with nothing to do for a loader process."""
+        return all(
+            isinstance(source, _TensorSource) and not source.transforms for source in self.sources
+        )
+
     def seed_draws(self, *key: int | str) -> None:
         """From now on what a transform draws for a sample follows from `key` and the sample's
         position alone, its copy's if it has copies.
@@ -99,7 +112,7 @@ class PositionDataset(Dataset):
         Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the
         number of loader processes matters then, and the global generators are left as they are.
         Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not
-        covered.
+        covered. Loader processes that run already follow from their next batch on.
         """
         if self._random is None:
             places = [
@@ -107,7 +120,14 @@ class PositionDataset(Dataset):
                 for number in range(len(self.sources))
             ]
             self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
-        self._key = key if self._random else None
+        if self._random:
+            if self._key is None:
+                self._key = torch.zeros(1, dtype=torch.int64).share_memory_()
+            self._key.copy_(torch.from_numpy(key_hash(key).view(np.int64).copy()))
+
+    def _seeds(self, positions: np.ndarray) -> list:
+        assert self._key is not None
+        return seeds_from(self._key.numpy().view(np.uint64), positions)
 
     def __getitem__(self, position: int) -> Sequence:
         """One sample, as the Avalanche data set gives it."""
@@ -118,14 +138,14 @@ class PositionDataset(Dataset):
         if self._key is None:
             return self.dataset[place]
         with generators_kept():
-            seed_generators(sample_seeds(self._key, np.asarray([position]))[0])
+            seed_generators(self._seeds(np.asarray([position]))[0])
             return self.dataset[place]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
         where = np.asarray(positions, dtype=np.int64)
         self._check_positions(where)
-        seeds = None if self._key is None else sample_seeds(self._key, where)
+        seeds = None if self._key is None else self._seeds(where)
         where = where % len(self)
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)

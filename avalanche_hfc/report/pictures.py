@@ -21,20 +21,22 @@ PicturesOfRun = Callable[
 ]  # positions follow the order of the classes, which may differ from run to run
 
 
-def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
+def pictures_of_recipe(
+    data_root: Path | str | None = None, *, allow_code: bool = False
+) -> PicturesOfRun:
     """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch
-    and Avalanche.
+    and Avalanche; with `allow_code` also the class that a recipe with `module:Class` names.
     """
 
     def find(run: RunData) -> ImageAt:
         from avalanche_hfc.engine.data import build_benchmark
-        from avalanche_hfc.recipes import Recipe
         from avalanche_hfc.store.data_files import read_records, refuse_other_data
-        from avalanche_hfc.store.run_folder import RunFolder
+        from avalanche_hfc.store.run_folder import RunFolder, recipe_of
 
-        recipe, known = Recipe.from_dict(run.recipe), read_records(run.path)
+        place, known = RunFolder(run.path), read_records(run.path)
+        recipe = recipe_of(place, allow_code=allow_code)
         benchmark = build_benchmark(recipe, run.seed, data_root, known)
-        refuse_other_data(RunFolder(run.path), benchmark.records)
+        refuse_other_data(place, benchmark.records)
         return pictures_of(benchmark)
 
     return find
