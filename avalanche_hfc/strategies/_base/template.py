@@ -38,6 +38,7 @@ from avalanche_hfc.strategies._base.checks import (
 )
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
+from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.resume import Progress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -119,6 +120,7 @@ class IncrementalTemplate(SupervisedTemplate):
         )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
+        self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
         self.loss_terms: dict[str, Tensor] = {}
@@ -391,7 +393,11 @@ class IncrementalTemplate(SupervisedTemplate):
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        loader: DataLoader = DataLoader(
+        if flat is not None and flat.in_memory:
+            options |= {"num_workers": 0, "persistent_workers": False}
+        elif flat is not None and self.draw_seed is not None and options.get("num_workers"):
+            options["persistent_workers"] = True  # what is drawn does not depend on the process
+        loader: DataLoader = RepeatedLoader(
             data if flat is None else flat,
             collate_fn=data.collate_fn if flat is None else collate,
             **options,
