@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -26,6 +27,7 @@ from avalanche_hfc.cli.loading import announce_loading
 )
 @click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@allow_code
 def learn(
     run: Path,
     new_folder: Path,
@@ -34,6 +36,7 @@ def learn(
     data_root: Path | None,
     verify_data: bool,
     device: str,
+    allow_code: bool,
 ) -> None:
     """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
     classes.
@@ -58,10 +61,11 @@ def learn(
             device=device,
             progress=bar,
             verify_data=verify_data,
+            allow_code=allow_code,
         )
     finally:
         bar.close()
-    for word, found in accuracies(folder).items():
+    for word, found in accuracies(folder, allow_code=allow_code).items():
         click.echo(
             f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, "
             f"{found.images} test images"

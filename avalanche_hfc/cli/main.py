@@ -22,9 +22,12 @@ from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 from avalanche_hfc.cli.table import table
 
+DEBUG = "--debug"
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hfc")
+@click.option(DEBUG, is_flag=True, expose_value=False, help="Show the whole traceback of an error.")
 def commands() -> None:
     """HFC, heterogeneous forgetting compensation, on Avalanche."""
 
@@ -46,13 +49,20 @@ commands.add_command(report)
 
 
 def main() -> None:
-    """Run a command. A user's mistake is one line on stderr and exit code 2."""
+    """Run a command. A user's mistake is one line on stderr and exit code 2, any other error one
+    line and exit code 1; `--debug`, anywhere, shows the traceback of either.
+    """
+    debug = DEBUG in sys.argv[1:]
     try:
-        commands(prog_name="hfc", standalone_mode=False)
+        commands(
+            [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False
+        )
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (ValueError, OSError, FloatingPointError) as error:
+        if debug:
+            raise
         click.echo(f"hfc: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
@@ -60,3 +70,13 @@ def main() -> None:
             "\nhfc: interrupted. What is done is kept; the same command resumes it.", err=True
         )
         sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        click.echo(
+            f"hfc: unexpected error, {type(error).__name__}: {first} (The same command with "
+            f"{DEBUG} shows where.)",
+            err=True,
+        )
+        sys.exit(1)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -20,7 +21,8 @@ from avalanche_hfc.cli.loading import announce_loading
     help="Classes to name for each image.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
-def predict(run: Path, images: tuple[Path, ...], top: int, device: str) -> None:
+@allow_code
+def predict(run: Path, images: tuple[Path, ...], top: int, device: str, allow_code: bool) -> None:
     """What the finished RUN predicts for each IMAGE: class names and probabilities.
 
     Images of any size are resized as in the run's evaluation. Where the method also has means of
@@ -29,7 +31,7 @@ def predict(run: Path, images: tuple[Path, ...], top: int, device: str) -> None:
     announce_loading()
     from avalanche_hfc.tasks.predict import predict as ask
 
-    for found in ask(run, images, top=top, device=device):
+    for found in ask(run, images, top=top, device=device, allow_code=allow_code):
         click.echo(found.path)
         for name, probability in found.head:
             click.echo(f"  {probability:6.1%}  {name}")

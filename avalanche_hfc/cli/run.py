@@ -8,6 +8,7 @@ import click
 
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
@@ -36,7 +37,11 @@ from avalanche_hfc.store.run_folder import RunFolder
     "--verify-data", is_flag=True, help="In a run that is resumed, read all images again."
 )
 @click.option(
-    "--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes."
+    "--workers",
+    type=click.IntRange(0, most_workers()),
+    default=0,
+    show_default=True,
+    help="Loader processes. They start once for each step; data in memory is read without them.",
 )
 @click.option(
     "--tensorboard",

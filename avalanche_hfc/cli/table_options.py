@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.recipes import SCALES
 
 RUN_OPTIONS = (
@@ -45,7 +46,7 @@ RUN_OPTIONS = (
     ),
     click.option(
         "--workers",
-        type=click.IntRange(min=0),
+        type=click.IntRange(0, most_workers()),
         default=0,
         show_default=True,
         help="Loader processes of a run.",

@@ -14,6 +14,7 @@ from avalanche_hfc.metrics import (
     StepCounts,
     accuracy,
     accuracy_nme,
+    average_incremental_accuracy,
     evaluate,
     forgetting,
     forgetting_heterogeneity,
@@ -37,16 +38,15 @@ def summary(
     A strategy that trains on the whole stream at once has one step, and no average.
     """
     nme = strategy.inference == "nme"
-    by_means = [math.nan if each.correct_nme is None else accuracy_nme(each) for each in counts]
-    accuracies = by_means if nme else [accuracy(each) for each in counts]
+    last, whole = counts[-1], strategy.trains_on_stream
     return {
         "classes": int((steps >= 0).sum()),
-        "images": int(counts[-1].total.sum()),
-        "accuracy": accuracies[-1],
-        "accuracy_nme": by_means[-1],
-        "average": math.nan if strategy.trains_on_stream else sum(accuracies) / len(accuracies),
+        "images": int(last.total.sum()),
+        "accuracy": accuracy_nme(last) if nme else accuracy(last),
+        "accuracy_nme": math.nan if last.correct_nme is None else accuracy_nme(last),
+        "average": math.nan if whole else average_incremental_accuracy(counts, nme=nme),
         "forgetting": forgetting(counts, steps, nme=nme),
-        "fh": forgetting_heterogeneity(counts[-1], steps),
+        "fh": forgetting_heterogeneity(last, steps),
     }
 
 
@@ -85,23 +85,39 @@ def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
 
 
 def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
-    """The counts of every step that classes.csv and confusion.csv hold, as they were."""
+    """The counts of every step that classes.csv and confusion.csv hold, as they were.
+
+    Raises:
+        ValueError: A row of them cannot be; it is named.
+    """
     found: dict[int, dict[str, Tensor]] = {}
-    for row in rows.read("classes"):
-        step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
-        for name, column in step.items():
-            if name != "confusion":
-                column[int(row["class"])] = (
-                    float(row[name]) if column.is_floating_point() else int(row[name])
-                )
-    for row in rows.read("confusion"):
-        found[int(row["step"])]["confusion"][int(row["class"]), int(row["predicted"])] = int(
-            row["count"]
-        )
+    for name, take in (("classes", _take_class), ("confusion", _take_confusion)):
+        for number, row in enumerate(rows.read(name), 1):
+            try:
+                take(found, row, num_classes)
+            except (ValueError, LookupError) as error:
+                raise ValueError(
+                    f"{rows.files[name].path} is damaged: row {number} cannot be read "
+                    f"({type(error).__name__}: {error})."
+                ) from None
     return [
         StepCounts(correct_nme=columns.pop("correct_nme", None), **columns)
         for columns in found.values()
     ]
+
+
+def _take_class(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
+    for name, column in step.items():
+        if name != "confusion":
+            column[int(row["class"])] = (
+                float(row[name]) if column.is_floating_point() else int(row[name])
+            )
+
+
+def _take_confusion(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    place = int(row["class"]), int(row["predicted"])
+    found[int(row["step"])]["confusion"][place] = int(row["count"])
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:

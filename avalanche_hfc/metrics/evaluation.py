@@ -48,6 +48,7 @@ def evaluate(
     Raises:
         ValueError: If the data set is empty or contains a class not seen yet, the model has too few
             columns, or the class means do not fit.
+        FloatingPointError: If logits are NaN or infinite.
 
     Example:
         >>> import torch
@@ -81,6 +82,11 @@ def evaluate(
             targets.append(labels)
             rows.append((*seen.judge(logits, labels.to(device, non_blocking=True)), *nearest))
     predicted, gradient, *nearest = (torch.cat(column).cpu() for column in zip(*rows, strict=True))
+    broken = int(gradient.isnan().sum())  # where a logit is NaN or +inf
+    if broken:
+        raise FloatingPointError(
+            f"evaluate: the logits of {broken} of {len(gradient)} images are not finite."
+        )
     return count(torch.cat(targets), predicted, gradient, len(steps), *nearest)
 
 

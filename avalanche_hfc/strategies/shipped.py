@@ -226,7 +226,7 @@ class ShippedEWC(ComparisonRow, EWC):
         super().__init__(host_options=options, **common)
 
 
-# With a memory: `mem_size` exemplars in total, 2000 if nothing is said
+# With a memory: `mem_size` exemplars in total, 2000 if not specified
 
 
 class ShippedReplay(ComparisonRow, Replay):

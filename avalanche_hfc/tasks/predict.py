@@ -36,13 +36,14 @@ def predict(
     *,
     top: int = 5,
     device: str | torch.device = "cpu",
+    allow_code: bool = False,
 ) -> list[Prediction]:
     """What the finished run in this folder takes these images for, under the eval transform of its
-    recipe.
+    recipe. `allow_code` as in `FinishedRun`.
     """
     if top < 1:
         raise ValueError(f"top must be 1 or more, got {top}.")
-    finished = FinishedRun(run)
+    finished = FinishedRun(run, allow_code=allow_code)
     images = read_images(finished.recipe, paths)
     strategy = finished.strategy(device)
     ids = sorted(finished.class_names)

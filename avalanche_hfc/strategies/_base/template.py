@@ -38,6 +38,7 @@ from avalanche_hfc.strategies._base.checks import (
 )
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
+from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.resume import Progress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -119,6 +120,7 @@ class IncrementalTemplate(SupervisedTemplate):
         )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
+        self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
         self.loss_terms: dict[str, Tensor] = {}
@@ -162,23 +164,32 @@ class IncrementalTemplate(SupervisedTemplate):
             group["params"] = [p for p in group["params"] if p.requires_grad or id(p) in present]
 
     def clear_moments(self) -> None:
-        """Forget the moments of the optimizer; a method with another optimizer of its own extends
-        it.
+        """Clear the moments of the optimizer.
+
+        A method with a second optimizer overrides this and clears its moments as well.
         """
         self.optimizer.state.clear()
 
     def begin_step(self, **kwargs: object) -> None:
-        """What a method does once, when the model has grown and before the first epoch. A resumed
-        step has done it.
+        """Hook: called once in each step, after the model has grown and before the first epoch.
+
+        It is not called again when an interrupted step is resumed.
+
+        Args:
+            **kwargs: The arguments that `train` was given, such as `num_workers`.
         """
 
     def phases(self) -> Sequence[Phase]:
-        """What follows the main epochs of the step being trained."""
+        """Hook: the phases that follow the main epochs of the current step.
+
+        Returns:
+            The phases in the order in which they run. By default there are none.
+        """
         return ()
 
     @property
     def phase(self) -> str:
-        """The name of the phase that runs: "train" is that of the main epochs."""
+        """The name of the phase that is running, ``"train"`` during the main epochs."""
         return "train" if self.phase_running is None else self.phase_running.name
 
     def _train_exp(
@@ -206,8 +217,12 @@ class IncrementalTemplate(SupervisedTemplate):
             self.end_step(**kwargs)
 
     def end_step(self, **kwargs: object) -> None:
-        """What a method does once, when the last phase is over and before `after_training_exp` of
-        the plugins.
+        """Hook: called once in each step, after the last phase.
+
+        The `after_training_exp` callbacks of the plugins follow.
+
+        Args:
+            **kwargs: The arguments that `train` was given, such as `num_workers`.
         """
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
@@ -253,13 +268,22 @@ class IncrementalTemplate(SupervisedTemplate):
         return logits.masked_fill(table.on(logits) < 0, UNSEEN_LOGIT)
 
     def model_logits(self) -> Tensor:
-        """Logits of the batch as the model gives them."""
+        """Hook: compute the logits of the current batch, in training and in evaluation.
+
+        Returns:
+            The logits of the model, shape ``(b, C)``. The columns of classes not seen yet are
+            masked afterwards.
+        """
         if self.is_training and self.mb_prefix is not None:
             return self.model.classify(self.embed_batch())
         return super().forward()
 
     def embed_batch(self) -> Tensor:
-        """The model's embedding of the batch, in training."""
+        """Embed the current training batch; a frozen prefix that is already computed is used.
+
+        Returns:
+            The embedding, shape ``(b, D)``.
+        """
         return (
             self.model.embed(self.mb_x)
             if self.mb_prefix is None
@@ -294,8 +318,15 @@ class IncrementalTemplate(SupervisedTemplate):
     # Data
 
     def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
-        """Whether an epoch over that many images leaves out an incomplete last batch; `asked` is
-        what `train` was given.
+        """Whether an epoch leaves out its incomplete last batch.
+
+        Args:
+            num_images: Number of images of the epoch.
+            asked: The argument `drop_last` of `train`, which takes precedence; None if it was not
+                given.
+
+        Returns:
+            True if the incomplete last batch is left out.
         """
         return self.drop_last and num_images >= self.train_mb_size if asked is None else asked
 
@@ -332,7 +363,19 @@ class IncrementalTemplate(SupervisedTemplate):
         asked: Options,
         **options: Any,
     ) -> DataLoader:
-        """A loader of whole batches by position, with what the user asked `train` or `eval` for."""
+        """Build a loader that reads whole batches by position.
+
+        Args:
+            data: An Avalanche data set, or its flat view. A data set that cannot be flattened is
+                loaded sample by sample.
+            batch_size: Number of images of a batch; None together with a `batch_sampler`.
+            asked: The arguments of `train` or `eval`, of which `num_workers`, `pin_memory` and
+                `persistent_workers` are used.
+            **options: Further arguments of torch's DataLoader, such as `shuffle`.
+
+        Returns:
+            The loader.
+        """
         flat = data if isinstance(data, PositionDataset) else flatten(data)
         options |= {
             name: asked[name]
@@ -342,7 +385,11 @@ class IncrementalTemplate(SupervisedTemplate):
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        loader: DataLoader = DataLoader(
+        if flat is not None and flat.in_memory:
+            options |= {"num_workers": 0, "persistent_workers": False}
+        elif flat is not None and self.draw_seed is not None and options.get("num_workers"):
+            options["persistent_workers"] = True  # what is drawn does not depend on the process
+        loader: DataLoader = RepeatedLoader(
             data if flat is None else flat,
             collate_fn=data.collate_fn if flat is None else collate,
             **options,
@@ -351,11 +398,16 @@ class IncrementalTemplate(SupervisedTemplate):
         return loader
 
     def seed_draws(self, data: object, phase: str, epoch: int) -> None:
-        """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase,
-        epoch, position) alone.
+        """Seed the random draws of transforms, if the strategy has a `draw_seed`.
 
-        In passes that are no epoch the phase is "pass". Data sets that are not read by position
-        draw as ever.
+        The draws of a sample then depend on (`draw_seed`, step, phase, epoch, position) only. Data
+        that is not read by position is not affected.
+
+        Args:
+            data: The data that is about to be loaded.
+            phase: ``"train"``, the name of a later phase, or ``"pass"`` for a pass over the data
+                that is not an epoch.
+            epoch: Epoch of the phase, from 0.
         """
         if self.draw_seed is not None and isinstance(data, PositionDataset):
             data.seed_draws(self.draw_seed, self.clock.train_exp_counter, phase, epoch)
@@ -364,23 +416,44 @@ class IncrementalTemplate(SupervisedTemplate):
 
     @property
     def predictor(self) -> Module:
-        """Images -> logits, as in evaluation."""
+        """A module that maps images to logits, as evaluation does."""
         return self.model
 
     def class_means(self) -> dict[int, Tensor] | None:
-        """Means of exemplars, where a method classifies by them."""
+        """The means of a method that can classify by the nearest mean of exemplars.
+
+        Returns:
+            For each class id the unit mean of the unit features of its exemplars, shape ``(D,)``;
+            None if the method has no such means.
+        """
         return None
 
     def nearest_scores(self, x: Tensor) -> Tensor | None:
-        """-‖φ(x) - c_k‖² by class, where a method classifies by means and knows them."""
+        """The scores -‖φ(x) - c_k‖² of images, with the means c_k of `class_means`.
+
+        Args:
+            x: Images, shape ``(b, c, h, w)``.
+
+        Returns:
+            The score of each class in its column, shape ``(b, C)``; None if no means are known.
+        """
         return None
 
     def epoch_losses(self) -> dict[str, float]:
-        """The mean of each loss term over the epoch that has just ended, by name."""
+        """The mean of each loss term over the last finished epoch.
+
+        Returns:
+            The means by the name of the term.
+        """
         return self.losses.means
 
     def exemplars(self) -> dict[int, Tensor]:
-        """Ranked positions of the exemplars of each class; empty without a memory."""
+        """The exemplars in memory.
+
+        Returns:
+            For each class id the positions of its exemplars in the training stream, in the order
+            in which they were chosen; empty without a memory.
+        """
         return exemplars_of(self.plugins)
 
     def eval(
@@ -419,7 +492,12 @@ class IncrementalTemplate(SupervisedTemplate):
     # State
 
     def chosen(self) -> Options:
-        """The options of the method as chosen: a state trained with others is refused."""
+        """The options that must agree between a saved state and the strategy that loads it.
+
+        Returns:
+            The value of each option by its name: the attributes listed in `settings` of the class
+            and of its bases.
+        """
         return {
             name: getattr(self, name)
             for kind in reversed(type(self).__mro__)
@@ -427,26 +505,49 @@ class IncrementalTemplate(SupervisedTemplate):
         }
 
     def method_state(self) -> State:
-        """What a method keeps beside model, teacher and plugins, as tensors and plain data."""
+        """Hook: what a method must save in addition to model, optimizer, teacher and plugins.
+
+        Returns:
+            Tensors and plain data only, so that it can be loaded with ``weights_only=True``.
+        """
         return {}
 
     def load_method_state(self, state: State) -> None:
-        """Take over what `method_state` gave."""
+        """Hook: restore what `method_state` returned.
+
+        Args:
+            state: A return value of `method_state`.
+        """
 
     def state_dict(self) -> State:
-        """Everything the rest of the training depends on, as tensors and plain data: read it back
-        with `weights_only=True`.
+        """Everything that the rest of the training depends on.
 
-        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch`,
-        `before_phase_epoch`, `after_phase_epoch` or `after_training_exp`. The user's own plugins
-        take part if they have `state_dict` and `load_state_dict`. Not in it: what loggers wrote and
-        metrics gathered, and the random state inside loader processes that outlive an epoch
-        (`persistent_workers`).
+        Call it between steps, or from the callbacks `before_training_epoch`,
+        `after_training_epoch`, `before_phase_epoch`, `after_phase_epoch` or `after_training_exp` of
+        a plugin. Your plugins are included if they have `state_dict` and `load_state_dict`. Not
+        included are the output of loggers, the values of metrics, and the random state of loader
+        processes that outlive an epoch (`persistent_workers`).
+
+        Returns:
+            Tensors and plain data only: save it with `torch.save` and load it with
+            ``torch.load(..., weights_only=True)``.
+
+        Raises:
+            RuntimeError: If it is called from a plugin that was added after Avalanche's clock.
+            ValueError: If a plugin of Avalanche has a state but cannot save it.
         """
         return save_state(self)
 
     def load_state_dict(self, state: State) -> None:
-        """Take over a state in a strategy built like the one that gave it. If it was saved inside a
-        step, train that experience next.
+        """Resume from a state, in a strategy that was built in the same way.
+
+        If the state was saved within a step, call `train` with the experience of that step next.
+
+        Args:
+            state: A return value of `state_dict`.
+
+        Raises:
+            ValueError: If the state was saved by another method, with other options, or with other
+                plugins.
         """
         load_state(self, state)
