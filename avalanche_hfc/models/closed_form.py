@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.models.columns import UNSEEN_LOGIT, ClassColumns
+from avalanche_hfc.models.cosine import closeness
 
 
 class ClosedFormHead(ClassColumns):
@@ -37,10 +38,10 @@ class ClosedFormHead(ClassColumns):
         return len(self.rows)
 
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Add a zero row for each new class; existing rows do not change.
+        """Add a zero row for each class that arrives; rows of classes seen keep their bits.
 
         Args:
-            class_ids: Class ids; those that already have a row are ignored.
+            class_ids: Class ids, in any order.
         """
         arriving = self._checked(class_ids)
         missing = max(arriving, default=-1) + 1 - self.out_features
@@ -50,13 +51,13 @@ class ClosedFormHead(ClassColumns):
         self.seen[arriving] = True
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        """Compute the score of each class, in the precision of the rows.
+        """What a sample has in each column, in the precision of the rows.
 
         Args:
             embedding: Features, shape ``(b, D)``.
 
         Returns:
-            Scores, shape ``(b, C)``.
+            Scores, shape ``(b, C)``; those of classes not seen yet have no meaning.
         """
         raise NotImplementedError
 
@@ -75,11 +76,10 @@ class ClosedFormHead(ClassColumns):
 
 
 class ClassMeanHead(ClosedFormHead):
-    """A head that classifies by the nearest class mean.
+    """Nearest class mean: -‖f̂ - c_k‖² in the column of class k.
 
-    The logit of class k is -‖f̂ - c_k‖², where f̂ is the unit feature and c_k the unit mean of the
-    unit features added for the class. A row is the sum of these features, which has the direction
-    of their mean.
+    f̂ is the unit feature, c_k the unit mean of the unit features added for the class. A row is
+    the sum of these features, which has the direction of their mean.
 
     Args:
         in_features: D.
@@ -96,27 +96,27 @@ class ClassMeanHead(ClosedFormHead):
         super().__init__(in_features, in_features)
 
     def add(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
-        """Add samples to the means of their classes.
+        """Include samples of classes that have arrived in their means.
 
         Args:
             embedding: Features, shape ``(b, D)``.
-            targets: Class ids, shape ``(b,)``, of classes that have a row.
+            targets: Class ids, shape ``(b,)``.
         """
         with torch.autocast(embedding.device.type, enabled=False):
             members = F.one_hot(targets, self.out_features).to(self.rows.dtype)
             self.rows = self.rows + members.T @ F.normalize(embedding.to(self.rows.dtype))
 
     def means(self) -> dict[int, Float[Tensor, "D"]]:
-        """The means of all classes seen.
+        """The means of the classes that have arrived.
 
         Returns:
-            For each class id c_k, shape ``(D,)``.
+            c_k, shape ``(D,)``, by class id.
         """
         unit = F.normalize(self.rows)
         return {class_id: unit[class_id] for class_id in self.seen.nonzero()[:, 0].tolist()}
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        return 2 * F.normalize(embedding) @ F.normalize(self.rows).T - 2
+        return closeness(F.normalize(embedding) @ F.normalize(self.rows).T)
 
 
 class RandomFeatureHead(ClosedFormHead):
@@ -140,13 +140,13 @@ class RandomFeatureHead(ClosedFormHead):
         self.register_buffer("projection", torch.randn(in_features, num_features))
 
     def expand(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b M"]:
-        """Compute the random features h = ReLU(f R).
+        """Random features.
 
         Args:
-            embedding: Features f, shape ``(b, D)``.
+            embedding: Features, shape ``(b, D)``.
 
         Returns:
-            Random features, shape ``(b, M)``.
+            h of each sample, shape ``(b, M)``.
         """
         with torch.autocast(embedding.device.type, enabled=False):
             return F.relu(embedding.to(self.projection.dtype) @ self.projection)

@@ -315,15 +315,15 @@ class ViTEncoder(_BlocksOfViT):
     def visible_tokens(
         self, x: Float[Tensor, "b c height width"], patches: Int[Tensor, "b k"]
     ) -> Float[Tensor, "b T D"]:
-        """Encode images of which the blocks see only some patches.
+        """Tokens of images of which the blocks see some patches only.
 
         Args:
             x: Images, shape ``(b, c, height, width)``.
-            patches: Numbers of the visible patches, row by row from the top left, shape ``(b, k)``.
+            patches: Numbers of the patches that the blocks see, row by row from the top left,
+                shape ``(b, k)``.
 
         Returns:
-            The tokens Z, shape ``(b, T, D)``: prefix tokens, then the visible patches in the given
-            order.
+            Prefix tokens, then the patches in the order given, shape ``(b, T, D)``.
         """
         tokens = self._patches(x)
         num_prefix = self.backbone.num_prefix_tokens

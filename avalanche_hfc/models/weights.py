@@ -49,10 +49,10 @@ class LoadReport:
     added: str = ""
 
     def summary(self) -> str:
-        """Summarize the report: how many tensors were matched, missing and unused.
+        """How many tensors were matched, missing and unused, and of which parts.
 
         Returns:
-            One line, with the parts of the model that missing and unused tensors belong to.
+            One line.
 
         Example:
             >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()

@@ -26,6 +26,7 @@ class FrozenBackbone(IncrementalTemplate):
     Features are computed once per batch, in eval mode and without gradients.
     """
 
+    trains_model = False
     mb_embedding: Tensor | None = None
 
     def frozen_embedding(self) -> Float[Tensor, "b D"]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import State, Strategy
+from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
@@ -157,9 +158,9 @@ class NearestMeans(SupervisedPlugin):
         """-‖φ(x) - c_k‖² in the column of each class, -1000 in the others."""
         class_ids = torch.tensor(list(self._means), device=embedding.device)
         means = torch.stack(list(self._means.values())).to(embedding.device)
-        closeness = 2 * F.normalize(embedding.float()) @ means.T - 2
-        return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
-            1, class_ids, closeness
+        scores = closeness(F.normalize(embedding.float()) @ means.T)
+        return scores.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
+            1, class_ids, scores
         )
 
     def state_dict(self) -> State:

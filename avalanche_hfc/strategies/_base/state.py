@@ -160,12 +160,12 @@ def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
 
 
 def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
-    """The order in which the optimizer of the state met its parameters: one that grew step by step
-    has another than a fresh one.
+    """The parameters that the optimizer of the state had, in the order in which it met them: one
+    that grew step by step has another than a fresh one.
     """
     parameters = dict(strategy.model.named_parameters())
     for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
-        if None not in own and len(own) == len(group["params"]):
+        if None not in own:
             group["params"] = [parameters[str(name)] for name in own]
 
 

@@ -12,15 +12,30 @@ from avalanche.models import DynamicModule
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import CrossEntropyLoss, Module
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.herding import exemplars_of
-from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
-from avalanche_hfc.strategies._base.checks import check_first_step, check_flags
+from avalanche_hfc.plugins.steps import (
+    StepTable,
+    check_logits,
+    check_single_head,
+    classes_of,
+    known_classes,
+)
+from avalanche_hfc.strategies._base.adaptation import EvalAdaptation
+from avalanche_hfc.strategies._base.checks import (
+    check_first_step,
+    check_flags,
+    check_labels,
+    check_optimizer,
+    named_dtypes,
+)
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
@@ -34,15 +49,18 @@ class IncrementalTemplate(SupervisedTemplate):
     It adds to Avalanche's SupervisedTemplate:
 
     - The logits of classes not trained yet are -1000, in training and evaluation, for every head.
+      Before the first step all columns of the model count, as those of a head trained before.
     - `eval` has no side effects: the model does not grow (outputs are padded up to the largest
-      label), and the random state and the batch, output and loss of a running training are
-      restored.
+      label), modules that follow the experience are restored, and so are the random state and the
+      batch, output and loss of a running training.
     - A loss that is not finite stops the training at the end of the epoch, with step, epoch and
       loss terms in the message.
     - Training can stop after any epoch and resume in a new strategy with the same weights, bit for
       bit; see `state_dict` and `load_state_dict`.
 
     Args:
+        model: The model to train, with one head for all classes. It returns logits.
+        optimizer: An optimizer over the parameters of the model. Frozen ones may be absent.
         plugins: Further plugins; the list is not changed.
         eval_mb_size: Batch size of evaluation. By default that of training.
         reset_optimizer: Clear the optimizer's moments before each step; its parameter groups with
@@ -51,8 +69,12 @@ class IncrementalTemplate(SupervisedTemplate):
         drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
             Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
             precedence.
-        **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `model`, `optimizer`,
-            `criterion`, `train_mb_size`, `train_epochs`, `device` and `evaluator`.
+        **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `criterion`,
+            `train_mb_size`, `train_epochs`, `device` and `evaluator`.
+
+    Raises:
+        ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
+            requires gradients.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -66,10 +88,18 @@ class IncrementalTemplate(SupervisedTemplate):
     trains_on_stream: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
     inference = "head"
+    trains_model: ClassVar[bool] = True  # whether it trains every parameter that is not frozen
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "__init__" in vars(cls):
+            leading(*LEADING, criterion=CrossEntropyLoss())(cls.__init__)
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
         *,
+        model: Module,
+        optimizer: Optimizer,
         plugins: Sequence[BasePlugin] | None = None,
         eval_mb_size: int | None = None,
         reset_optimizer: bool = True,
@@ -77,7 +107,16 @@ class IncrementalTemplate(SupervisedTemplate):
         **base_kwargs: object,
     ):
         check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
-        super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
+        check_single_head(type(self).__name__, model)
+        if self.trains_model:
+            check_optimizer(type(self).__name__, model, optimizer)
+        super().__init__(
+            model=model,
+            optimizer=optimizer,
+            plugins=list(plugins or ()),
+            eval_mb_size=eval_mb_size,
+            **base_kwargs,
+        )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
         self._stop_training: bool
@@ -88,21 +127,30 @@ class IncrementalTemplate(SupervisedTemplate):
         self.draw_seed: int | None = None
         self.progress = Progress()
         self._eval_width = 0
+        self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
+        self._steps_before: State = {}
 
     # Training
 
+    def _before_train_dataset_adaptation(self, **kwargs: object) -> None:
+        """Refuse an experience while the model has not grown."""
+        table, step = StepTable.of(self), self.clock.train_exp_counter
+        if self.progress.resume is not None:
+            self.progress.resume.check(self.experience, table)
+        table.check(self.experience, step)
+        if step == 0:
+            check_first_step(classes_of(self.experience))
+        self._steps_before = table.state_dict()
+        super()._before_train_dataset_adaptation(**kwargs)
+
     def _before_training_exp(self, **kwargs: object) -> None:
         table = StepTable.of(self)
-        before = table.state_dict()
         self.progress.in_step = True
         try:
-            if self.progress.resume is not None:
-                self.progress.resume.check(self.experience, table)
             table.learn(self.experience, self.clock.train_exp_counter)
             growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
             self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
-            check_first_step(table)
             super()._before_training_exp(**kwargs)
             if self.progress.resume is None:
                 if self.reset_optimizer:
@@ -110,12 +158,16 @@ class IncrementalTemplate(SupervisedTemplate):
                 self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
             self.progress.in_step = False
-            table.load_state_dict(before)
+            table.load_state_dict(self._steps_before)
             raise
 
     def make_optimizer(self, **kwargs: Any) -> None:
         place_parameters(self.optimizer, self.model, self.optimized_param_id or {})
+        groups = self.optimizer.param_groups
+        present = {id(parameter) for group in groups for parameter in group["params"]}
         super().make_optimizer(**kwargs)
+        for group in groups:  # Avalanche adds every parameter, frozen ones as well
+            group["params"] = [p for p in group["params"] if p.requires_grad or id(p) in present]
 
     def clear_moments(self) -> None:
         """Clear the moments of the optimizer.
@@ -201,11 +253,10 @@ class IncrementalTemplate(SupervisedTemplate):
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
-        if (
-            self.is_eval and not StepTable.of(self).num_seen
-        ):  # nothing has been learned; not every head can answer yet
-            return torch.full((len(self.mb_x), self._eval_width), UNSEEN_LOGIT, device=self.device)
-        logits = self.model_logits()
+        check_labels(type(self).__name__, self.mb_y)
+        with named_dtypes(type(self).__name__, self.model, self.mb_x):
+            logits = self.model_logits()
+        check_logits(logits)
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
                 f"The benchmark has class {self._fixed_head_classes - 1}, the model gives "
@@ -217,7 +268,10 @@ class IncrementalTemplate(SupervisedTemplate):
             logits = F.pad(
                 logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT
             )
-        return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
+        table = StepTable.of(self)
+        if not table.num_seen:
+            return logits  # evaluated before the first step: what was trained before counts
+        return logits.masked_fill(table.on(logits) < 0, UNSEEN_LOGIT)
 
     def model_logits(self) -> Tensor:
         """Hook: compute the logits of the current batch, in training and in evaluation.
@@ -248,11 +302,12 @@ class IncrementalTemplate(SupervisedTemplate):
         """
         if getattr(self.model, "shares_prefix", False):
             torch.clear_autocast_cache()
-            self.mb_prefix = self.model.prefix(self.mb_x)
+            with named_dtypes(type(self).__name__, self.model, self.mb_x):
+                self.mb_prefix = self.model.prefix(self.mb_x)
         super()._before_forward(**kwargs)
 
     def _before_backward(self, **kwargs: object) -> None:
-        classification = self.loss.detach()
+        classification = self.loss.detach().clone()  # plugins add to the loss in place
         super()._before_backward(**kwargs)
         terms = dict(self.loss_terms) or {"criterion": classification}
         for plugin in self.plugins:
@@ -410,14 +465,16 @@ class IncrementalTemplate(SupervisedTemplate):
         fork = torch.random.fork_rng(
             [] if on_host else [self.device], device_type="cuda" if on_host else self.device.type
         )
-        with self.progress.evaluation(), fork:
+        with self.progress.evaluation(), self._eval_adaptation.running(), fork:
             return super().eval(exp_list, **kwargs)
 
     def model_adaptation(self, model: Module | None = None) -> Module:
-        """Parameters grow in training only: in evaluation the model stays as it is."""
+        """Parameters grow in training only; in evaluation modules follow the experience without."""
         if self.is_training:
             return super().model_adaptation(model)
-        return (self.model if model is None else model).to(self.device)
+        adapted = self.model if model is None else model
+        self._eval_adaptation.adapt(adapted, self.experience)
+        return adapted.to(self.device)
 
     def _before_eval_exp(self, **kwargs: object) -> None:
         self._eval_width = max(self._eval_width, max(classes_of(self.experience), default=-1) + 1)
