@@ -68,7 +68,7 @@ DATA_SETS = {
 NEEDED = {
     "npz": "the npz file",
     "folder": "the folder of images",
-}  # data of the user's, which has no default place
+}  # your data, which has no default place
 
 
 def build_benchmark(
@@ -86,7 +86,7 @@ def build_benchmark(
             read again.
 
     Returns:
-        The benchmark. Its `records` identify data of the user's.
+        The benchmark. Its `records` identify your data.
     """
     known = known or {}
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read

@@ -245,7 +245,7 @@ class Run:
 
 
 def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
-    """Refuse other data of the user's than the run began with. What recipe.json is to hold of
+    """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
     """
     records = getattr(benchmark, "records", {})

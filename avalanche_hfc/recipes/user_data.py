@@ -41,7 +41,7 @@ NAME = re.compile(
 
 
 def is_user_recipe(name: str) -> bool:
-    """Whether a name speaks of the user's data or method."""
+    """Whether a name refers to your data or your method."""
     return re.split("[-@]", name)[0] in USER_DATA or is_user_method(name)
 
 
@@ -231,7 +231,7 @@ def with_memory(recipe: Recipe, data: Path | str) -> Recipe:
 
 
 def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
-    """(number of classes, training images of the smallest class) of the user's data, without
+    """(number of classes, training images of the smallest class) of your data, without
     looking at an image.
     """
     if dataset == "npz":
@@ -244,7 +244,7 @@ def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
 
 
 def memory_line(recipe: Recipe) -> str | None:
-    """What the default memory of the user's data is, in one line; None where it is not used."""
+    """The default memory for your data, in one line; None if it is not used."""
     if recipe.sources.get("memory.per_class") != MEMORY:
         return None
     memory = recipe.memory

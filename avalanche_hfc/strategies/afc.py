@@ -26,8 +26,12 @@ class AFC(ProxyMethod):
     is added. The classifier and its tuning are those of `PODNet`.
 
     Args:
+        model: The model to train, with `embed`, `classify`, `features` and
+            `stage_gradients`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         importance_weight: λ; 4 for CIFAR-100, 10 for ImageNet.
-        **kwargs: `model`, `optimizer`, `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`,
+        **kwargs: `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`,
             `scale_lr` and `flip` as in `PODNet`; arguments of `HerdingReplay` (memory and losses)
             and of Avalanche's SupervisedTemplate.
 

@@ -39,6 +39,7 @@ class BiC(BalancedReplay):
     Args:
         model: The model to train, with `embed` and `classify`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         bias_rounds: Number of rounds of gradient descent for (α, β); logits are computed once.
         bias_lr: Learning rate of these rounds.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's

@@ -42,6 +42,7 @@ class DyTox(BalancedTuning, BalancedReplay):
     Args:
         model: A `DyToxModel`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         divergence_weight: λ.
         tune_epochs: Number of epochs of balanced tuning after the main epochs, from the second step
             on.

@@ -49,6 +49,7 @@ class FOSTER(ReplayMethod):
     Args:
         model: The model to train, with `embed` and `classify`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         beta: β of the class weights w in boosting: a number, or a sequence with one for each step
             from the second on; the last one also holds for all later steps.
         compress_beta: β of the class weights in compression, given in the same way.

@@ -19,8 +19,10 @@ class FrozenReplay(ReplayMethod, FrozenBackbone):
 
     Args:
         model: A model with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
-            SupervisedTemplate, such as `optimizer`.
+            SupervisedTemplate.
 
     Raises:
         ValueError: If a value is not allowed.

@@ -18,6 +18,7 @@ class NCM(OnePass):
     Args:
         model: A model with `embed` and `classify`.
         optimizer: An optimizer over the parameters of the model, as Avalanche requires; not used.
+        criterion: The loss that is logged; nothing is trained by it.
         train_epochs: Must be 1.
         drop_last: Must be False: every image counts.
         plugins: Further plugins; the list is not changed.

@@ -25,12 +25,16 @@ class RanPAC(OnePass):
     model becomes a `RandomFeatureHead`.
 
     Args:
+        model: A model with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model, as Avalanche requires; not
+            used.
+        criterion: The loss that is logged; nothing is trained by it.
         num_features: Number of random features M; 10000 in the authors' code. The state contains
             two M x M matrices.
         ridge: λ. By default it is chosen after each step, as the power of ten from 1e-8 to 1e8 with
             the smallest error on every fifth image of each class, when fitted to the others; W is
             then fitted to all images. `chosen_ridge` holds the current value.
-        **kwargs: Arguments of `NCM`, such as `model` and `optimizer`.
+        **kwargs: Further arguments of `NCM`.
 
     Raises:
         ValueError: If a value is not allowed.

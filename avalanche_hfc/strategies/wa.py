@@ -27,10 +27,12 @@ class WA(BalancedReplay):
 
     Args:
         model: A model with `embed`, `classify` and a `GrowingLinear` as its head.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         clip_weights: Clip the weights of the head at 0 after every update, as in the paper, whose
             features are outputs of a ReLU. Features of a ViT have both signs.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
-            SupervisedTemplate, such as `optimizer`.
+            SupervisedTemplate.
 
     Raises:
         ValueError: If a value is not allowed.

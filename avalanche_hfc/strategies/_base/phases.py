@@ -67,7 +67,7 @@ class PhasePlugin(SupervisedPlugin):
 
 
 class Phase:
-    """Epochs after the main ones, which minimise their own loss on their own data.
+    """Epochs after the main ones, with another loss, on other data.
 
     The parameters of `module` that require gradients are trained, by an optimizer of the same class
     as the strategy's, with a fresh state and the parameter groups that the strategy's had at
