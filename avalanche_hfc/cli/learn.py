@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -25,7 +26,7 @@ from avalanche_hfc.cli.loading import announce_loading
     help="Where the data of RUN is, if it is no longer where it was.",
 )
 @click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 def learn(
     run: Path,
     new_folder: Path,

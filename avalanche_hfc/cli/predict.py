@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -19,7 +20,7 @@ from avalanche_hfc.cli.loading import announce_loading
     show_default=True,
     help="Classes to name for each image.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 def predict(run: Path, images: tuple[Path, ...], top: int, device: str) -> None:
     """What the finished RUN predicts for each IMAGE: class names and probabilities.
 

@@ -9,12 +9,12 @@ from difflib import get_close_matches
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
 from avalanche_hfc.recipes.user_data import read_class_order
+from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, fitted
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
 )  # another model or method has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
-GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 CLASS_ORDER = "data.class_order"
 WORDS = {"none": None, "true": True, "false": False}
 
@@ -24,7 +24,8 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     "method.relation_weight": "0.5"}).
 
     A memory in total takes the place of one per class, and the other way round; another backbone
-    comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
+    comes with its own geometry, and so does a weights file of another width. The name stays;
+    `overrides` and `sources` tell what has changed.
     """
     leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
@@ -36,9 +37,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
-        changed = {**dict.fromkeys(GEOMETRY), **changed}
-    changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
-    sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
+        changed = {**dict.fromkeys(GEOMETRY[1:]), **changed}
+    of_file = fitted(leaves, changed)
+    changed = {leaf: v for leaf, v in (changed | of_file).items() if v != leaves[leaf]}
+    given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
+    sources = {**recipe.sources, **given_by}
     overrides = {**recipe.overrides, **changed}
     changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
     return replace(changed_recipe, paths=recipe.paths)
@@ -60,7 +63,11 @@ def leaf_of(recipe: Recipe, name: str) -> str:
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )
-        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
+        hint = (
+            f"Did you mean {', '.join(near)}?"
+            if near
+            else f"`hfc show {recipe.name}` lists its values."
+        )
         raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
     if matches[0] in FIXED:
         raise ValueError(

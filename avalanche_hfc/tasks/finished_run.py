@@ -5,11 +5,10 @@ step. Reading it changes nothing.
 import csv
 from pathlib import Path
 
-import torch
-
 from avalanche_hfc._types import Json
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.run import check_device
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import command
 from avalanche_hfc.store.checkpoint import Damaged, read_note, read_state
@@ -40,10 +39,12 @@ class FinishedRun:
         with self.folder.csv("classes").open(newline="") as file:
             self.class_names = {int(row["class"]): row["name"] for row in csv.DictReader(file)}
 
-    def strategy(self, device: str | torch.device = "cpu") -> RunnableStrategy:
+    def strategy(self, device: str = "cpu") -> RunnableStrategy:
         """As it was at the end of the run."""
         recipe = without_weights(self.recipe)
-        strategy = runnable(build_strategy(recipe, build_model(recipe), device=device))
+        strategy = runnable(
+            build_strategy(recipe, build_model(recipe), device=check_device(device))
+        )
         last = self.folder.checkpoints / "last"
         try:
             state = read_state(last / "state.pt", read_note(last))

@@ -17,7 +17,7 @@ from avalanche_hfc.engine.data import (
     refuse_known_classes,
 )
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import machine, run
+from avalanche_hfc.engine.run import check_device, machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.options import LATER_EPOCHS
 from avalanche_hfc.store.data_files import (
@@ -58,6 +58,7 @@ def learn(
     call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
     before. Data of the user's must be what the run was trained on; `verify_data` as in `run`.
     """
+    device = check_device(device)
     finished = FinishedRun(path)
     refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
