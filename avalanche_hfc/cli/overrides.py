@@ -2,6 +2,7 @@
 --method.relation-weight=0.5.
 """
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -22,7 +23,8 @@ class RecipeCommand(click.Command):
     allow_extra_args = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = [word for option in self.get_params(ctx) for word in option.opts]
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        own = [word for option in options for word in (*option.opts, *option.secondary_opts)]
         kept: list[str] = []
         values: list[str] = []
         rest = iter(args)
@@ -46,7 +48,17 @@ class RecipeCommand(click.Command):
             for field in fields(kind)
         ]
         with formatter.section("Values of every recipe, model and method apart"):
-            formatter.write_text(" ".join(names))
+            indent = " " * formatter.current_indent
+            formatter.write(
+                textwrap.fill(
+                    " ".join(names),
+                    formatter.width,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+                + "\n"
+            )
         formatter.write_paragraph()
         formatter.write_text("`hfc show RECIPE` lists all values of a recipe.")
 

@@ -34,7 +34,7 @@ class RunBar(Progress):
     def remark(self, line: str) -> None:
         click.echo(line, err=True)
 
-    def begin(self, work: Sequence[float], done: float) -> None:
+    def begin(self, work: Sequence[int], done: float) -> None:
         self.work, self.step_now = work, int(done)
         behind = sum(work[: self.step_now])
         if done % 1:
@@ -112,7 +112,7 @@ class TensorBoard(Progress):
         self.folder = folder
         self.logger: Any = None
 
-    def begin(self, work: Sequence[float], done: float) -> None:
+    def begin(self, work: Sequence[int], done: float) -> None:
         from avalanche.logging import TensorboardLogger
 
         self.logger = TensorboardLogger(self.folder)

@@ -63,7 +63,7 @@ class Progress:
     def remark(self, line: str) -> None:
         """A line about the data, before `begin`."""
 
-    def begin(self, work: Sequence[float], done: float) -> None:
+    def begin(self, work: Sequence[int], done: float) -> None:
         """`work` says how long each step takes compared with the others; `done` steps are behind, a
         fraction of one in the middle of a step.
         """
@@ -88,7 +88,7 @@ class Several(Progress):
         for listener in self.listeners:
             listener.remark(line)
 
-    def begin(self, work: Sequence[float], done: float) -> None:
+    def begin(self, work: Sequence[int], done: float) -> None:
         for listener in self.listeners:
             listener.begin(work, done)
 

@@ -4,7 +4,8 @@ import hashlib
 import pickle
 import tarfile
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_without_a_network_one_try_is_made_and_the_file_is_named(hub):
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """An archive in the layout of CIFAR-100, with its sums, at a file's address."""
+    """An archive in the layout of CIFAR-100, with its sums, on a server."""
     content = tmp_path / "made" / "cifar-100-python"
     content.mkdir(parents=True)
     pixels = np.zeros((2, 3072), dtype=np.uint8)
@@ -108,13 +109,22 @@ def archive(tmp_path, monkeypatch):
     def md5(path):
         return hashlib.md5(path.read_bytes()).hexdigest()
 
-    monkeypatch.setattr(CIFAR100, "url", path.as_uri())
+    class Files(SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=path.parent))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/{path.name}"
+    monkeypatch.setattr(CIFAR100, "url", address)
     monkeypatch.setattr(CIFAR100, "tgz_md5", md5(path))
     monkeypatch.setattr(CIFAR100, "train_list", [["train", md5(content / "train")]])
     monkeypatch.setattr(CIFAR100, "test_list", [["test", md5(content / "test")]])
     meta = {"filename": "meta", "key": "fine_label_names", "md5": md5(content / "meta")}
     monkeypatch.setattr(CIFAR100, "meta", meta)
-    return path
+    yield path
+    server.shutdown()
+    server.server_close()
 
 
 def test_cifar100_is_downloaded_and_its_sums_are_checked(archive, tmp_path, monkeypatch):
@@ -123,7 +133,7 @@ def test_cifar100_is_downloaded_and_its_sums_are_checked(archive, tmp_path, monk
     assert (folder / "cifar-100-python" / "train").is_file()
     archive.unlink()
     assert hfc("data", "get", "cifar100", "--data", folder) == f"cifar100: {folder}\n"
-    with pytest.raises(ConnectionError, match=r"cannot be downloaded from file://.*Put cifar-100"):
+    with pytest.raises(ConnectionError, match=r"cannot be downloaded from http://.*Put cifar-100"):
         hfc("data", "get", "cifar100", "--data", tmp_path / "other")
     monkeypatch.setattr(CIFAR100, "tgz_md5", "0" * 32)
     archive.write_bytes(b"no archive")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from difflib import get_close_matches
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
@@ -58,7 +59,8 @@ def test_no_value_of_a_recipe_looks_like_a_misspelt_option():
     values -= {field for part in ("data", "train", "memory") for field in fields_of(part)}
     for command in commands.commands.values():
         if isinstance(command, RecipeCommand):
-            own = [word for option in command.params for word in option.opts]
+            options = [one for one in command.params if isinstance(one, click.Option)]
+            own = [word for option in options for word in option.opts]
             near = {
                 value: found
                 for value in values

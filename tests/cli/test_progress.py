@@ -63,7 +63,7 @@ def test_step_lines_stay_above_a_bar_that_fits_80_columns(tmp_path):
 
 def test_a_long_name_leaves_room_for_the_bar_of_a_table(monkeypatch):
     bar = TableRunBar("cifar100-b50-t5-m20-podnet-cscct+hfc-resnet32@paper, seed 0")
-    bar.begin([10.0, 10.0], 0)
+    bar.begin([10, 10], 0.0)
     assert bar.describe() == "cifar100-b50-t5-m20-pod… 1/2"
     bar.close()
 
