@@ -11,7 +11,7 @@ import click
 
 from avalanche_hfc.recipes.schema import DataRecipe, MemoryRecipe, TrainRecipe
 
-NEAR = 0.75  # from this likeness on, an unknown name is a misspelt option
+NEAR = 0.83  # from this likeness on, an unknown name is a misspelt option
 EVERY_RECIPE = {"data": DataRecipe, "train": TrainRecipe, "memory": MemoryRecipe}
 
 

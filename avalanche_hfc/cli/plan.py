@@ -84,9 +84,11 @@ def plan(
             chosen = [with_data(chosen[0], data_root)]
     for device in devices:
         found = []
-        options = {"data_root": data_root, "synthetic": synthetic, "batches": batches}
+        estimates = plan_all(
+            chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches
+        )
         try:
-            for own, estimate in plan_all(chosen, device=device, **options):
+            for own, estimate in estimates:
                 if is_table:
                     click.echo(f"{own.name}: {duration(estimate.seconds)}", err=True)
                 found.append(estimate)

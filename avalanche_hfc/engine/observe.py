@@ -137,7 +137,7 @@ class Recorder(SupervisedPlugin):
             strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
         )
 
-    def _tell(self, work: float) -> None:
+    def _tell(self, work: float | int) -> None:
         fraction = work / self.work.total
         self.done += fraction
         self.progress.batch(fraction)

@@ -13,7 +13,7 @@ TRAINING, TEACHER = 3, 1
 
 class StepWork(NamedTuple):
     """What a step takes, in forward passes of one image: its main epochs, its later phases, one
-    pass over the new and over all test images; `each` is what an image in training takes.
+    pass over all test images so far; `each` is what an image in training takes.
     """
 
     main: int
@@ -42,7 +42,7 @@ def work_by_step(
 
     Example:
         >>> work_by_step(None, [(2, 100), (2, 50)], [20, 20], teacher=True)[1]
-        StepWork(main=200, later=0, passes=90, each=4)
+        StepWork(main=200, later=0, passes=40, each=4)
     """
     phases = [(images, 0) for _, images in sizes]
     if isinstance(recipe, Recipe):
@@ -50,8 +50,7 @@ def work_by_step(
     work = []
     for step, (main, later) in enumerate(phases):
         each = TRAINING + (TEACHER if step and teacher else 0)
-        passes = sizes[step][1] + sum(tests[: step + 1])
-        work.append(StepWork(each * main, each * later, passes, each))
+        work.append(StepWork(each * main, each * later, sum(tests[: step + 1]), each))
     return work
 
 
