@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES
+from avalanche_hfc.cli.overrides import RecipeCommand
 from avalanche_hfc.cli.table_options import run_options
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
+@click.command(cls=RecipeCommand)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--table", help="The table whose cells are drawn  [default: that of the paper's figure]"

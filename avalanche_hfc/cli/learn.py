@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.cli.allow_code import allow_code
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -26,7 +27,7 @@ from avalanche_hfc.cli.loading import announce_loading
     help="Where the data of RUN is, if it is no longer where it was.",
 )
 @click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 @allow_code
 def learn(
     run: Path,

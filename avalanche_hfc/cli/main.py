@@ -3,6 +3,7 @@ torch nor Avalanche.
 """
 
 import sys
+from importlib.metadata import version
 
 import click
 
@@ -11,6 +12,7 @@ from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
 from avalanche_hfc.cli.figure import figure
+from avalanche_hfc.cli.get_data import get
 from avalanche_hfc.cli.learn import learn
 from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
@@ -21,17 +23,37 @@ from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 from avalanche_hfc.cli.table import table
+from avalanche_hfc.cli.weights import weights
+
+SHOWN = {"torch": "torch", "Avalanche": "avalanche-lib", "timm": "timm"}
+
+
+def show_versions(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"hfc {__version__}")
+        for name, package in SHOWN.items():
+            click.echo(f"{name} {version(package)}")
+        context.exit()
+
 
 DEBUG = "--debug"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hfc")
 @click.option(DEBUG, is_flag=True, expose_value=False, help="Show the whole traceback of an error.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_versions,
+    help="Show the versions of hfc, torch, Avalanche and timm.",
+)
 def commands() -> None:
     """HFC, heterogeneous forgetting compensation, on Avalanche."""
 
 
+data.add_command(get)
 commands.add_command(demo)
 commands.add_command(run)
 commands.add_command(plan)
@@ -41,6 +63,7 @@ commands.add_command(pretrain)
 commands.add_command(table)
 commands.add_command(figure)
 commands.add_command(data)
+commands.add_command(weights)
 commands.add_command(selftest)
 commands.add_command(list_recipes)
 commands.add_command(show)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.cli.allow_code import allow_code
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -20,7 +21,7 @@ from avalanche_hfc.cli.loading import announce_loading
     show_default=True,
     help="Classes to name for each image.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 @allow_code
 def predict(run: Path, images: tuple[Path, ...], top: int, device: str, allow_code: bool) -> None:
     """What the finished RUN predicts for each IMAGE: class names and probabilities.

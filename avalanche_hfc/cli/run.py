@@ -6,16 +6,18 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.completion import recipes
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
 from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
-@click.argument("name", metavar="RECIPE")
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="RECIPE", shell_complete=recipes)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -30,7 +32,7 @@ from avalanche_hfc.store.run_folder import RunFolder
     show_default=True,
     help="The run is kept in OUT/RECIPE/SEED.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are no images.")
 @click.option(

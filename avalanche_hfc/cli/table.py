@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES
+from avalanche_hfc.cli.completion import tables as table_names
+from avalanche_hfc.cli.overrides import RecipeCommand
 from avalanche_hfc.cli.table_options import run_options
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
-@click.argument("name", metavar="NAME")
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="NAME", shell_complete=table_names)
 @run_options
 @click.option(
     "--tables",

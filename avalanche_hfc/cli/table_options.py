@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.recipes import SCALES
 
@@ -41,9 +42,7 @@ RUN_OPTIONS = (
         show_default=True,
         help="Runs at a time, one thread each if several.",
     ),
-    click.option(
-        "--device", default="cpu", show_default=True, help="As torch calls it: cpu, cuda, cuda:1."
-    ),
+    device_option,
     click.option(
         "--workers",
         type=click.IntRange(0, most_workers()),

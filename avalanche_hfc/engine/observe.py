@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from avalanche_hfc._types import Record, Strategy
 from avalanche_hfc.engine.interrupts import Interrupts
-from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.progress import Progress, StepWork
 from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.plugins.steps import StepTable
@@ -87,9 +87,14 @@ class Recorder(SupervisedPlugin):
         self.strategy, self.rows, self.saver = strategy, rows, saver
         strategy.draw_seed = self.seed
 
-    def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
-        """`seconds` and `images` are those of an interrupted step, up to its checkpoint."""
+    def begin_step(
+        self, step: int, work: StepWork, seconds: float = 0.0, images: int = 0, done: float = 0.0
+    ) -> None:
+        """`seconds`, `images` and the fraction `done` are those of an interrupted step, up to its
+        checkpoint.
+        """
         self.step, self.seconds_before, self.images = step, seconds, images
+        self.work, self.done = work, done
         self._start = time.perf_counter()
 
     @property
@@ -123,7 +128,8 @@ class Recorder(SupervisedPlugin):
         self.interrupts.check()
         self._num_batches += 1
         self._num_images += len(strategy.mb_y)
-        self.progress.batch(1 / len(strategy.dataloader) / strategy.train_epochs)
+        batches = len(strategy.dataloader) * strategy.train_epochs
+        self._tell(self.work.main / batches)
 
     def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
@@ -135,13 +141,21 @@ class Recorder(SupervisedPlugin):
 
     def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
         self.interrupts.check()
-        self._num_images += len(strategy.phase_running.batch[1])
+        num_images = len(strategy.phase_running.batch[1])
+        self._num_images += num_images
+        if self.work.later:  # else too short to be counted
+            self._tell(self.work.each * num_images)
 
     def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         phase = strategy.phase_running
         self._end_epoch(
             strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
         )
+
+    def _tell(self, work: float | int) -> None:
+        fraction = work / self.work.total
+        self.done += fraction
+        self.progress.batch(fraction)
 
     def _end_epoch(
         self,
@@ -174,9 +188,9 @@ class Recorder(SupervisedPlugin):
             "epoch": epoch,
             "seconds": self.seconds,
             "images": self.images,
+            "done": min(self.done, 1.0),
         }
-        done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
-        self.saver.save_if_due(self.strategy, {**note, "done": done})
+        self.saver.save_if_due(self.strategy, note)
 
     def _losses(self) -> Mapping[str, float]:
         """The terms that the strategy has recorded; else what it minimised."""

@@ -78,7 +78,7 @@ def pretrain(
             recipe or in use.
         FloatingPointError: The loss is not finite.
     """
-    check_device(device)
+    device = check_device(device)
     if len(data.images) < recipe.batch_size:
         raise ValueError(
             f"{len(data.images)} images are fewer than a batch of {recipe.batch_size}. Choose a "

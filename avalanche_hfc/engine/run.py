@@ -25,8 +25,8 @@ from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.interrupts import Interrupts
 from avalanche_hfc.engine.machine import cpu, most_workers
 from avalanche_hfc.engine.observe import Recorder, Saver
-from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy, runnable
+from avalanche_hfc.engine.progress import Progress, work_by_step
+from avalanche_hfc.engine.protocol import Resumable, runnable
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -36,6 +36,11 @@ from avalanche_hfc.engine.step_rows import (
     summary,
 )
 from avalanche_hfc.models.weights import loaded_from_file
+from avalanche_hfc.plugins.losses import GRDPlugin
+from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.recipes.describe import text_of
+from avalanche_hfc.recipes.weights_file import FROM_FILE
 from avalanche_hfc.store.checkpoint import Checkpoint, load_checkpoint
 from avalanche_hfc.store.data_files import (
     data_note,
@@ -44,12 +49,14 @@ from avalanche_hfc.store.data_files import (
     write_records,
 )
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
+from avalanche_hfc.strategies._base.method import TeacherPlugin
 
 AT_START: Json = {
     "step": 0,
     "inside": False,
     "done": 0.0,
 }  # the note of a checkpoint between steps
+WITH_TEACHER = (GRDPlugin, OfficialLossPlugin, TeacherPlugin)
 log = logging.getLogger(__name__)
 
 
@@ -85,7 +92,7 @@ def run(
     `num_workers` loader processes. Your data must be what the run began with: files whose size or
     time has changed are read again, with `verify_data` all files.
     """
-    check_device(device)
+    device = check_device(device)
     check_workers(num_workers)
     place, values = RunFolder(folder), recipe.as_dict()
     place.check(values, seed)
@@ -107,7 +114,7 @@ def run(
         changed = place.begin(values, seed, machine(device), note, weights=weights, **code)
         with logged(place.log):
             log.info("weights: %s", weights)
-            for remark in getattr(built.benchmark, "remarks", ()):
+            for remark in (*remarks_of(recipe), *getattr(built.benchmark, "remarks", ())):
                 log.info(remark)
                 recorder.progress.remark(remark)
             if changed:
@@ -118,7 +125,7 @@ def run(
             rows = RunRows(place)
             saver = Saver(place.checkpoints, rows, checkpoint_seconds, place.check_owned)
             recorder.begin(strategy, rows, saver)
-            Run(place, built.benchmark, strategy, recorder, num_workers).go()
+            Run(place, recipe, built, recorder, num_workers).go()
             place.finish()
 
 
@@ -128,37 +135,40 @@ class Run:
     def __init__(
         self,
         place: RunFolder,
-        benchmark: NCScenario,
-        strategy: RunnableStrategy,
+        recipe: HasSettings,
+        built: Built,
         recorder: Recorder,
         num_workers: int,
     ):
-        self.place, self.benchmark, self.strategy, self.recorder = (
-            place,
-            benchmark,
-            strategy,
-            recorder,
-        )
+        benchmark = built.benchmark
+        self.place, self.benchmark, self.recorder = place, benchmark, recorder
+        self.strategy = recorder.strategy
         self.rows = recorder.rows
         self.options = {"num_workers": num_workers} if num_workers else {}
         self.steps = torch.full((len(benchmark.class_names),), -1)
         self.num_steps = len(benchmark.train_stream)
+        experiences = benchmark.train_stream
+        self.work = work_by_step(
+            recipe,
+            [(len(own.classes_in_this_experience), len(own.dataset)) for own in experiences],
+            [len(own.dataset) for own in benchmark.test_stream],
+            teacher=any(isinstance(own, WITH_TEACHER) for own in built.strategy.plugins),
+        )
 
     def go(self) -> None:
         note = self.restore() or AT_START
         first, inside = note["step"], note["inside"]
         self.counts = counts_of(self.rows, len(self.steps))
-        images = [len(experience.dataset) for experience in self.benchmark.train_stream]
-        self.recorder.progress.begin(images, first + note["done"])
+        before = self.num_steps - 1 if self.strategy.trains_on_stream else first
+        done = min(note["done"], 0.99)  # version 0.1 noted 1 in the phases of a step
+        self.recorder.progress.begin([own.total for own in self.work], before + done)
         for step, experience in enumerate(self.benchmark.train_stream):
             self.steps[list(experience.classes_in_this_experience)] = step
             if step < first or (self.strategy.trains_on_stream and step < self.num_steps - 1):
                 continue
             interrupted = inside and step == first
-            self.recorder.begin_step(
-                step,
-                **({name: note[name] for name in ("seconds", "images")} if interrupted else {}),
-            )
+            kept = ("seconds", "images", "done") if interrupted else ()
+            self.recorder.begin_step(step, self.work[step], **{name: note[name] for name in kept})
             self.train(experience)
             self.write(step)
 
@@ -244,6 +254,16 @@ class Run:
         self.recorder.progress.step(row)
 
 
+def remarks_of(recipe: HasSettings) -> tuple[str, ...]:
+    """What the weights file has changed in the recipe, in one line."""
+    if not isinstance(recipe, Recipe):
+        return ()
+    leaves = recipe.leaves()
+    changed = [leaf for leaf, source in recipe.sources.items() if source == FROM_FILE]
+    values = ", ".join(f"{leaf} {text_of(leaves[leaf])}" for leaf in changed)
+    return (f"By the weights file, in place of the recipe's: {values}.",) if changed else ()
+
+
 def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
     """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
@@ -300,15 +320,33 @@ def check_workers(num_workers: int) -> None:
         )
 
 
-def check_device(device: str) -> None:
-    """A ValueError for a device that torch does not know or does not find."""
+def check_device(device: str) -> str:
+    """The device as torch calls it: "auto" is the GPU if there is one.
+
+    Args:
+        device: "auto", or a device of torch.
+
+    Returns:
+        The device.
+
+    Raises:
+        ValueError: torch does not know or does not find the device.
+
+    Example:
+        >>> check_device("cpu")
+        'cpu'
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
-            f"No device {device!r} here: {why}. Use cpu; cuda, cuda:1, … on a machine with GPUs."
+            f"No device {device!r} here: {why}. Use auto or cpu; cuda, cuda:1, … on a machine with "
+            "GPUs."
         ) from None
+    return device
 
 
 def check_room(place: RunFolder, training: Resumable) -> None:
@@ -317,17 +355,12 @@ def check_room(place: RunFolder, training: Resumable) -> None:
     """
     if not training.resumable:
         return
-    weights = sum(
-        value.numel() * value.element_size()
-        for value in training.model.state_dict().values()
-        if isinstance(value, torch.Tensor)
-    )
     moments = (
         2
         if "betas" in training.optimizer.defaults
         else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
-    needed = 3 * weights * (2 + moments)
+    needed = checkpoints_size(training.model, moments)
     there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(place.path).free
     if needed > free + there:
@@ -336,6 +369,16 @@ def check_room(place: RunFolder, training: Resumable) -> None:
             f"{(free + there) / 1e9:.1f} GB are free"
         )
         raise OSError(errno.ENOSPC, words, str(place.path))
+
+
+def checkpoints_size(model: torch.nn.Module, moments: int) -> int:
+    """Bytes of three checkpoints: model, teacher and the optimizer's moments; the head as it is."""
+    weights = sum(
+        value.numel() * value.element_size()
+        for value in model.state_dict().values()
+        if isinstance(value, torch.Tensor)
+    )
+    return 3 * weights * (2 + moments)
 
 
 def peak_memory(device: torch.device) -> int:

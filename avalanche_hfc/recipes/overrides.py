@@ -10,12 +10,12 @@ from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
+from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, fitted
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
 )  # another model or method has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
-GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 CLASS_ORDER = "data.class_order"
 WORDS = {"none": None, "true": True, "false": False}
 
@@ -24,7 +24,8 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     """Change values of a recipe.
 
     `memory.mem_size` replaces `memory.per_class` and vice versa; another `model.backbone` resets
-    the options of its geometry and drops the packaged weights; `data.hold_out` replaces
+    the options of its geometry and drops the packaged weights, a weights file of another width
+    brings its geometry; `data.hold_out` replaces
     `data.test_per_class`. The name of the recipe stays the same; `overrides` and `sources`
     record the changes.
 
@@ -58,9 +59,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed.setdefault("data.test_per_class", None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
         packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
-        changed = {**dict.fromkeys([*GEOMETRY, *packaged]), **changed}
-    changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
-    sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
+        changed = {**dict.fromkeys([*GEOMETRY[1:], *packaged]), **changed}
+    of_file = fitted(leaves, changed)
+    changed = {leaf: v for leaf, v in (changed | of_file).items() if v != leaves[leaf]}
+    given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
+    sources = {**recipe.sources, **given_by}
     overrides = {**recipe.overrides, **changed}
     changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
     return replace(changed_recipe, paths=recipe.paths)
@@ -82,7 +85,11 @@ def leaf_of(recipe: Recipe, name: str) -> str:
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )
-        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
+        hint = (
+            f"Did you mean {', '.join(near)}?"
+            if near
+            else f"`hfc show {recipe.name}` lists its values."
+        )
         raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
     if matches[0] in FIXED:
         raise ValueError(

@@ -174,7 +174,7 @@ def latex(grid: Grid, title: str = "") -> str:
 
 def paper_grid(table: pd.DataFrame) -> Grid:
     """Three lines a method (ours, paper, gap), a column per setting, marks as letters that are
-    explained below.
+    explained below. A table without a number of the paper has one line a method.
     """
     marks = [mark for mark in dict.fromkeys(table["mark"]) if mark]
     letters = {mark: _letter(index) for index, mark in enumerate(marks)}
@@ -272,10 +272,8 @@ def _about(table: pd.DataFrame) -> str:
         if key not in _varying(table) and key not in ("row", "column")
     ]
     told = ", ".join(text for text in same if text)
-    return (
-        f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds. Gap: ours − "
-        "paper."
-    )
+    gap = " Gap: ours − paper." if table["paper"].notna().any() else ""
+    return f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds.{gap}"
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
@@ -320,7 +318,8 @@ def _settings_and_lines(
             for text in (_setting(key, value) for key, value in zip(down, names, strict=True))
             if text
         )
-        lines += list(_three_lines(name, cells, letters))
+        three = list(_three_lines(name, cells, letters))
+        lines += three if table["paper"].notna().any() else three[:1]
     return headings, lines
 
 

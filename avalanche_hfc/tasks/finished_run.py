@@ -4,12 +4,10 @@ step. Reading it changes nothing.
 
 from pathlib import Path
 
-import torch
-
 from avalanche_hfc._types import Json
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
-from avalanche_hfc.engine.run import load_state
+from avalanche_hfc.engine.run import check_device, load_state
 from avalanche_hfc.recipes.describe import command
 from avalanche_hfc.store.checkpoint import read_checkpoint
 from avalanche_hfc.store.checkpoint_note import Damaged
@@ -49,10 +47,12 @@ class FinishedRun:
         except LookupError:
             raise ValueError(f"{self.folder.csv('classes')} has no column class or name.") from None
 
-    def strategy(self, device: str | torch.device = "cpu") -> RunnableStrategy:
+    def strategy(self, device: str = "cpu") -> RunnableStrategy:
         """As it was at the end of the run."""
         recipe = without_weights(self.recipe)
-        strategy = runnable(build_strategy(recipe, build_model(recipe), device=device))
+        strategy = runnable(
+            build_strategy(recipe, build_model(recipe), device=check_device(device))
+        )
         last = self.folder.checkpoints / "last"
         try:
             checkpoint = read_checkpoint(last)

@@ -18,7 +18,7 @@ from avalanche_hfc.engine.data import (
     refuse_known_classes,
 )
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import machine, run
+from avalanche_hfc.engine.run import check_device, machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.options import LATER_EPOCHS
 from avalanche_hfc.store.checkpoint import (
@@ -69,6 +69,7 @@ def learn(
     before. Your data must be what the run was trained on; `verify_data` as in `run`,
     `allow_code` as in `FinishedRun`.
     """
+    device = check_device(device)
     finished = FinishedRun(path, allow_code=allow_code)
     refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)

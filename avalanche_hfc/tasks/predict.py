@@ -35,7 +35,7 @@ def predict(
     paths: Sequence[Path | str],
     *,
     top: int = 5,
-    device: str | torch.device = "cpu",
+    device: str = "cpu",
     allow_code: bool = False,
 ) -> list[Prediction]:
     """What the finished run in this folder takes these images for, under the eval transform of its

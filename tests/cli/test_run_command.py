@@ -131,14 +131,15 @@ def told(listener):
     listener.step({**row, "step": 2, "average": float("nan"), "classes": 6})
 
 
-def test_on_a_terminal_a_bar_tells_step_losses_accuracy_speed_and_time_left(monkeypatch):
+def test_on_a_terminal_lines_tell_the_steps_and_a_bar_loss_speed_and_time_left(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
     bar = RunBar("a run")
     told(bar)
     bar.close()
     shown = screen.getvalue()
-    assert "a run, step 2/3" in shown and "a run, step 3/3" in shown and "<" in shown
-    assert "total 0.5 relation 0.125, 812 images/s" in shown
+    assert "a run\n" in shown and "step 2/3 |" in shown and "step 3/3 |" in shown and "<" in shown
+    assert "loss 0.5, 812 images/s" in shown and "relation" not in shown
+    assert "step 2/3: accuracy 0.750, average 0.800 on 4 classes; 12 s, 800 images/s\n" in shown
     assert " 65%" in shown and " 80%" in shown and "100%" in shown  # 130, 160 and 200 images of 200
 
 
@@ -150,7 +151,7 @@ def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, 
     told(bar)
     bar.close()
     assert capsys.readouterr().err.splitlines() == [
-        "step 2/3, train epoch 2: total 0.5 relation 0.125, 812 images/s",
+        "step 2/3, train epoch 2: loss 0.5, 812 images/s",
         "step 2/3: accuracy 0.750, average 0.800 on 4 classes; 12 s, 800 images/s",
         "step 3/3: accuracy 0.750 on 6 classes; 12 s, 800 images/s",
     ]
