@@ -36,7 +36,7 @@ class RunBar(Progress):
 
     def begin(self, work: Sequence[int], done: float) -> None:
         self.work, self.step_now = work, int(done)
-        behind = sum(work[: self.step_now])
+        behind: float = sum(work[: self.step_now])
         if done % 1:
             behind += (done % 1) * work[self.step_now]
         self.bar = tqdm(
