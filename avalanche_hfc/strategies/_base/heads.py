@@ -52,7 +52,8 @@ def put_head(
     if head.out_features:
         raise ValueError(
             f"{owner} needs a model whose head has learned nothing; this {type(head).__name__} has "
-            f"learned {int(torch.as_tensor(head.seen).sum())} classes. To resume a training, use load_state_dict."
+            f"learned {int(torch.as_tensor(head.seen).sum())} classes. To "
+            "resume a training, use load_state_dict."
         )
     if isinstance(head, kind):
         return head
