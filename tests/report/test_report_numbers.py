@@ -249,9 +249,7 @@ def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
     (tmp_path / "empty" / "recipe.json").write_text("[1")
-    with pytest.raises(
-        ValueError, match=r"recipe\.json is not the recipe of a run"
-    ):
+    with pytest.raises(ValueError, match=r"recipe\.json is not the recipe of a run"):
         read_runs([tmp_path / "empty"])
     bad = write_run(tmp_path / "bad", num_steps=2)
     (bad / "steps.csv").write_text("method,step,classes,accuracy\nhfc,0,2,1\n")
