@@ -28,6 +28,27 @@ def seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def small_weights(tmp_path_factory, monkeypatch):
+    """The weights of scale small; random ones of their form where the package does not have them
+    yet.
+    """
+    from safetensors.torch import save_file
+
+    from avalanche_hfc.models import ViT
+    from avalanche_hfc.models import weights as files
+
+    if "small-mae" not in files.packaged_weights():
+        folder = tmp_path_factory.mktemp("weights")
+        model = ViT(
+            "vit_tiny_patch16_224", image_size=32, patch_size=8, msa_blocks=6,
+            backbone_options={"embed_dim": 192, "num_heads": 3},
+        )  # fmt: skip
+        tensors = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+        save_file(tensors, folder / "small-mae.safetensors", {"num_heads": "3"})
+        monkeypatch.setattr(files, "PACKAGED", folder)
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         inside = item.path.is_relative_to(TESTS)  # or a doctest of the package

@@ -34,15 +34,26 @@ NUMBER_LABELS = (_TensorClassificationDataset, TensorImages)  # they give a labe
 
 
 def collate(batch: list) -> list:
-    """The batch as it is: `__getitems__` has collated it already. For `DataLoader(flat,
-    collate_fn=collate)`.
+    """The `collate_fn` for a loader over a `PositionDataset`, whose batches are collated already.
+
+    Args:
+        batch: A collated batch.
+
+    Returns:
+        The same batch.
     """
     return batch
 
 
 def flatten(dataset: object) -> "PositionDataset | None":
-    """The flat view of an Avalanche data set, or None where it is not understood: then use
-    Avalanche's own loader.
+    """The flat view of an Avalanche data set, for loading whole batches by position.
+
+    Args:
+        dataset: A data set of Avalanche.
+
+    Returns:
+        The view, or None if the structure of the data set is not supported: use Avalanche's loader
+        then.
     """
     try:
         return PositionDataset(dataset)
@@ -51,16 +62,22 @@ def flatten(dataset: object) -> "PositionDataset | None":
 
 
 class PositionDataset(Dataset):
-    """`__getitems__(positions)` gives what `default_collate([dataset[p] for p in positions])`
-    gives: values, dtypes, order.
+    """A flat view of an Avalanche data set that loads whole batches by position.
 
-    Fixed at construction: tree, current transform group, data attributes, class mapping. Reads one
-    sample of each leaf to see its form; the global generators of torch, numpy and python are put
-    back. Random transforms draw in the order of a loop over `dataset[p]`; the exception is a leaf
-    with a `__getitems__` of its own that draws, too: its draws for the batch come before those of
-    the transforms. With `copies` above 1, position p + c·n is copy c of the sample at p: the same
-    sample with draws of its own (see `seed_draws`). Raises NotFlat, a ValueError, with the reason;
-    `flatten` gives None instead.
+    ``view.__getitems__(positions)`` equals ``default_collate([dataset[p] for p in positions])`` in
+    values, dtypes and order. Structure, current transform group, data attributes and class mapping
+    are fixed at construction, which reads one sample of each underlying data set and restores the
+    global random generators. Random transforms draw in the order of a loop over ``dataset[p]``,
+    except that draws of an underlying data set with its own `__getitems__` come before those of the
+    transforms. With `copies` above 1, position p + c·n is copy c of sample p, with its own random
+    draws (see `seed_draws`).
+
+    Args:
+        dataset: A data set of Avalanche.
+
+    Raises:
+        NotFlat: A ValueError, if the structure of the data set is not supported; `flatten` returns
+            None instead.
     """
 
     collate_fn = staticmethod(collate)  # where Avalanche's loaders look for it
@@ -106,13 +123,15 @@ class PositionDataset(Dataset):
         )
 
     def seed_draws(self, *key: int | str) -> None:
-        """From now on what a transform draws for a sample follows from `key` and the sample's
-        position alone, its copy's if it has copies.
+        """Make the random draws of transforms depend on a key and the position of a sample only.
 
-        Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the
-        number of loader processes matters then, and the global generators are left as they are.
-        Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not
-        covered. Loader processes that run already follow from their next batch on.
+        The draws then do not depend on the order of the samples or on the number of loader
+        processes, and the global random generators are not used. Copy 0 of a sample has the draws
+        of a sample without copies. Draws of an underlying data set with its own `__getitems__` are
+        not affected. Loader processes that already run follow from their next batch on.
+
+        Args:
+            *key: Integers and strings that the seed of each sample is derived from.
         """
         if self._random is None:
             places = [

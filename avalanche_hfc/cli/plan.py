@@ -17,7 +17,7 @@ from avalanche_hfc.recipes.user_data import with_data
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
 @click.option(
-    "--synthetic", is_flag=True, help="Random images of the right size in the place of the data."
+    "--synthetic", is_flag=True, help="Random images of the right size instead of the data."
 )
 @click.option(
     "--batches",

@@ -19,7 +19,8 @@ from avalanche_hfc.cli.table_options import run_options
 )
 @click.pass_context
 def table(context: click.Context, name: str, tables: Path | None, **options: Any) -> None:
-    """Table NAME of the paper: our number, the paper's and the gap, as CSV, markdown and LaTeX.
+    """Table NAME as CSV, markdown and LaTeX; for a table of the paper our number, the paper's and
+    the gap.
 
     Runs what is missing, each run in a folder of its own that other tables share; a finished one is
     not run again. Values of the recipes can be changed: hfc table cifar100 --epochs 3. Exit code 1
@@ -28,7 +29,8 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
     \b
     cifar100  imagenet100  imagenet1000  plug-and-play  ablation  per-class-20  fh
     steps-imagenet100  steps-imagenet1000  steps-plug-and-play
-    avalanche  hfc-forms  methods (no numbers of the paper)
+    avalanche  hfc-forms  practical  methods (no numbers of the paper)
+    comparison  protocols  memory  initialisation  order (at scale small)
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_table import (
@@ -55,8 +57,8 @@ def table(context: click.Context, name: str, tables: Path | None, **options: Any
         click.echo(files[1].read_text())
         if paper is None:
             click.echo(
-                "The paper's numbers are not at hand: no experiments/paper.csv beside the "
-                "package. --paper FILE names them.",
+                "The paper's numbers are not available: there is no experiments/paper.csv next to "
+                "the package. Use --paper FILE.",
                 err=True,
             )
         click.echo(f"Tables: {', '.join(map(str, files))}")

@@ -76,7 +76,7 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
 
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
-    """The runs that failed and why; the others go on."""
+    """The runs that failed and why; a failure does not stop the others."""
     import torch
 
     from avalanche_hfc.tasks.pool import outcomes
@@ -106,15 +106,13 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
 
 class Lines:
-    """What is told of each run: beside the bar, or as a line where there is none."""
+    """One line about each run, next to the progress bar or instead of it."""
 
     def __init__(self, bar: Any):
         self.bar, self.count, self.start = bar, 0, time.monotonic()
 
     def tell(self, text: str, keep: bool = False) -> None:
-        """`keep`: above the bar, not in the place of what was told before. Nothing is told of a run
-        that failed as another did.
-        """
+        """Print the line; with `keep` above the bar, otherwise in place of the previous line."""
         self.count += 1
         if not text:
             return

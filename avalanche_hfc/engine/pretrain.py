@@ -70,7 +70,7 @@ def pretrain(
         folder: Of the run.
         data: The images, as `read_unlabelled` gives them.
         device: Where to train.
-        progress: Told of every batch and epoch.
+        progress: Called for every batch and epoch.
         checkpoint_seconds: Seconds between checkpoints. None: so that they take 1 % of the time.
 
     Raises:

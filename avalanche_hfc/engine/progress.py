@@ -1,4 +1,4 @@
-"""What a run tells the outside while it goes on. No torch."""
+"""What a run reports while it is running. No torch."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from avalanche_hfc._types import Record
 
 
 class Progress:
-    """Told of every batch, epoch and step. Each method does nothing: override those you need. Rows
-    are as in the CSV files, unrounded.
+    """Callbacks for every batch, epoch and step. They do nothing: override those you need. Rows are
+    as in the CSV files, unrounded.
     """
 
     def remark(self, line: str) -> None:

@@ -55,7 +55,7 @@ class RunnableStrategy(Resumable, Protocol):
 
     @property
     def trains_on_stream(self) -> bool:
-        """Whether `train` takes the whole stream, once, in the place of one experience at a
+        """Whether `train` takes the whole stream, once, instead of one experience at a
         time."""
 
     def train(self, experiences: Experience | Iterable[Experience], **kwargs: object) -> object:

@@ -1,5 +1,5 @@
-"""A run: one recipe, one seed, one folder. Started, gone on with, or found finished by the same
-call.
+"""A run: one recipe, one seed, one folder. The same call starts it, resumes it, or finds it
+finished.
 """
 
 import errno
@@ -74,16 +74,16 @@ def run(
     checkpoint_seconds: float | int | None = None,
     verify_data: bool = False,
 ) -> None:
-    """Train the recipe in this folder. An interrupted run goes on from its last checkpoint: the
+    """Train the recipe in this folder. An interrupted run resumes from its last checkpoint: the
     rows written after it are written again.
 
-    The rows are those of an unbroken run, time and memory apart. A strategy without `state_dict`,
-    such as Avalanche's own, has no
-    checkpoints: interrupted, it starts again from the beginning. A finished run is left as it is.
+    The rows are those of an uninterrupted run, apart from time and memory. A strategy without
+    `state_dict`, such as Avalanche's own, has no checkpoints: after an interruption it starts again
+    from the beginning. A finished run is left as it is.
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
-    `num_workers` loader processes. Data of the user's must be what the run began with: files whose
-    size or time has changed are read again, with `verify_data` all.
+    `num_workers` loader processes. Your data must be what the run began with: files whose size or
+    time has changed are read again, with `verify_data` all files.
     """
     check_device(device)
     check_workers(num_workers)
@@ -112,7 +112,7 @@ def run(
                 recorder.progress.remark(remark)
             if changed:
                 warn(
-                    f"{place.path} goes on under other conditions ({'; '.join(changed)}): "
+                    f"{place.path} resumes under other conditions ({'; '.join(changed)}): "
                     "its rows may differ from an unbroken run's."
                 )
             rows = RunRows(place)
@@ -183,7 +183,7 @@ class Run:
             if inside
             else "at the start of step {step}"
         )
-        log.info("goes on %s", where.format(**checkpoint.note))
+        log.info("resumes %s", where.format(**checkpoint.note))
         return checkpoint.note
 
     def tell_start_again(self) -> None:
@@ -359,8 +359,8 @@ def warn(message: str) -> None:
 
 class LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk is told by the rows that cannot be written, not by a traceback for each line
-        of the log.
+        """A full disk is reported by the rows that cannot be written, not by a traceback for each
+        line of the log.
         """
 
 

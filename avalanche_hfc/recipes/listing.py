@@ -63,10 +63,7 @@ def braced(entries: list[TableCell]) -> list[str]:
         for row, numbers_of_steps in rows.items():
             same.setdefault(tuple(numbers_of_steps), []).append(row)
         for numbers, names in same.items():
-            memory = "" if spec.per_class is None else f"-m{spec.per_class}"
-            steps_list = braces([str(number) for number in numbers])
-            base = round(100 * spec.base_fraction)
-            protocol = f"{spec.dataset}-b{base}-t{steps_list}{memory}"
+            protocol = spec.protocol(braces([str(number) for number in numbers]))
             lines.append(f"{protocol}-{braces(names)}{BACKBONES[spec.backbone]}@{spec.scale}")
     return lines
 

@@ -1,5 +1,5 @@
-"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its
-last name where that is unique.
+"""Values of a recipe that a user changes: typed, checked, by the leaf's path or by its last name if
+that is unique.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
 
 FIXED = tuple(
@@ -20,11 +21,29 @@ WORDS = {"none": None, "true": True, "false": False}
 
 
 def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
-    """The recipe with these leaves, from texts: override(r, {"epochs": "3",
-    "method.relation_weight": "0.5"}).
+    """Change values of a recipe.
 
-    A memory in total takes the place of one per class, and the other way round; another backbone
-    comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
+    `memory.mem_size` replaces `memory.per_class` and vice versa; another `model.backbone` resets
+    the options of its geometry and drops the packaged weights; `data.hold_out` replaces
+    `data.test_per_class`. The name of the recipe stays the same; `overrides` and `sources`
+    record the changes.
+
+    Args:
+        recipe: The recipe to change; it is not modified.
+        given: The new values as text, by dotted path or by the last name of the path if that is
+            unique.
+
+    Returns:
+        The changed recipe.
+
+    Raises:
+        ValueError: If a name is unknown, not unique or given twice, or a value is not allowed.
+
+    Example:
+        >>> from avalanche_hfc.recipes import recipe
+        >>> changed = override(recipe("digits-b0-t5-hfc@demo"), {"epochs": "3"})
+        >>> changed.train.epochs, dict(changed.overrides)
+        (3, {'train.epochs': 3})
     """
     leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
@@ -35,8 +54,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
+    if changed.get("data.hold_out") is not None:
+        changed.setdefault("data.test_per_class", None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
-        changed = {**dict.fromkeys(GEOMETRY), **changed}
+        packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
+        changed = {**dict.fromkeys([*GEOMETRY, *packaged]), **changed}
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
     overrides = {**recipe.overrides, **changed}

@@ -4,8 +4,8 @@ but the first may be left out.
     folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
     folder-b50-t10-m20-mymethods:Mine@paper
 
-`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the
-data is named beside (`--data`). A method `module:Class` also goes with the data sets of the paper:
+`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it;
+`--data` specifies where it is. A method `module:Class` also works with the data sets of the paper:
 cifar100-b0-t10-mymethods:Mine@small.
 """
 
@@ -33,7 +33,7 @@ MEMORY = (
     f"our choice for your data: {PER_CLASS} exemplars per class, or a fifth of the training images "
     "of the smallest class if that is less"
 )
-IMAGE_SIZES = {"paper": 224, "small": 64, "demo": 32}
+IMAGE_SIZES = {"paper": 224, "small": 32, "medium": 32, "demo": 32}
 NAME = re.compile(
     r"(?P<dataset>[a-z0-9]+)(?:-b(?P<base>\d+))?(?:-t(?P<steps>\d+))?(?:-m(?P<per_class>\d+))?"
     r"(?:-(?P<row>.+?))??(?P<losses>\+hfc)?(?P<backbone>-resnet32|-resnet18|-convit)?(?:@(?P<scale>[^@]*))?"
@@ -82,6 +82,7 @@ def data_sets(scale: str) -> tuple[str, ...]:
     return *USER_DATA, *{
         "paper": ("cifar100", "imagenet100", "imagenet1000"),
         "small": ("cifar100",),
+        "medium": ("cifar100",),
         "demo": ("digits",),
     }[scale]
 
@@ -155,7 +156,10 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
             base_fraction=spec.base_fraction,
         ),
     )
-    yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
+    yield (
+        "all of your images",
+        values("data", train_per_class=None, test_per_class=None, num_classes=None),
+    )
     yield (
         CHOICE,
         {

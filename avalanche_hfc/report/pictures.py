@@ -1,5 +1,5 @@
-"""Exemplars as pictures. A position is looked up in the benchmark's training stream; what is shown
-is what the model sees in evaluation.
+"""Exemplars as pictures: the image at a position of the training stream, as the model sees it in
+evaluation.
 """
 
 from base64 import b64encode
@@ -24,8 +24,17 @@ PicturesOfRun = Callable[
 def pictures_of_recipe(
     data_root: Path | str | None = None, *, allow_code: bool = False
 ) -> PicturesOfRun:
-    """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch
-    and Avalanche; with `allow_code` also the class that a recipe with `module:Class` names.
+    """Show the exemplars of runs by rebuilding the benchmark from the recipe and seed of each run.
+
+    The data must be available. Torch and Avalanche are imported.
+
+    Args:
+        data_root: The folder of the data, as in `hfc report --data`. By default the one in the
+            recipe or Avalanche's folder for data.
+        allow_code: Import the class that a recipe with ``module:Class`` names.
+
+    Returns:
+        A function from a run to a return value of `pictures_of`, for `write_report`.
     """
 
     def find(run: RunData) -> ImageAt:
@@ -43,8 +52,14 @@ def pictures_of_recipe(
 
 
 def pictures_of(benchmark: Any) -> ImageAt:
-    """Position -> image, of a benchmark: the experience's offset in training order plus the index
-    in its data set.
+    """Look up training images of a benchmark by position.
+
+    Args:
+        benchmark: An Avalanche benchmark with a `train_stream`.
+
+    Returns:
+        A function from a position to an image as an array. The position of an image is the number
+        of training images of earlier steps plus its index in the data set of its step.
     """
     parts = [experience.dataset for experience in benchmark.train_stream]
     ends = np.cumsum([len(part) for part in parts])

@@ -31,12 +31,21 @@ DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
 def compare(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """`ours`: KEYS, value, a row per seed. `paper`: KEYS, value, mark. Both may have `table`; ours
-    with it is compared inside it.
+    """Compare our numbers with the paper's.
 
-    KEYS, ours, std, num_seeds, paper, gap = ours - paper, mark. Every row of the paper's in its
-    order, then what only we have. A number that the paper prints twice counts as first printed and
-    says so in its mark.
+    A number is identified by the columns `KEYS`, and by `table` if our rows have that column. If
+    the paper prints a number twice, the first one is used and its mark says so.
+
+    Args:
+        ours: The columns `KEYS` and `value`, with one row per seed.
+        paper: The columns `KEYS`, `value` and `mark`.
+
+    Returns:
+        The columns `KEYS`, `ours` (mean over seeds), `std`, `num_seeds`, `paper`, `gap` (ours minus
+        paper) and `mark`: all rows of the paper in their order, then those that only we have.
+
+    Raises:
+        ValueError: If a column is missing.
     """
     keys = [*(["table"] if "table" in ours else []), *KEYS]
     for name, rows, columns in (
@@ -202,6 +211,39 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     return Grid(headings, 1, lines, about, notes, marks=False)
 
 
+def measures_grid(table: pd.DataFrame) -> Grid:
+    """A line per method and setting, a column per measure, mean ± standard error over seeds."""
+    varying = _varying(table)
+    keys = [key for key in KEYS if key != "column"]
+    settings = [key for key in keys if key in varying and key not in ("row", "losses")]
+    columns = [*dict.fromkeys(table["column"])]
+    words = ["method", *(["setting"] if settings else [])]
+    lines = []
+    for values, rows in table.groupby(keys, sort=False, dropna=False):
+        at = dict(zip(keys, values, strict=True))
+        name = at["row"] + ("+hfc" if at["losses"] == "hfc" else "")
+        numbers = {row["column"]: row for _, row in rows.iterrows()}
+        setting = ", ".join(filter(None, (_setting(key, at[key]) for key in settings)))
+        lines.append(
+            [
+                f"`{name}`",
+                *([setting] if settings else []),
+                *(_with_error(numbers.get(column)) for column in columns),
+            ]
+        )
+    seeds = sorted({int(count) for count in table["num_seeds"] if count})
+    same = (_setting(key, table[key].iloc[0]) for key in keys if key not in (*settings, "row"))
+    alike = ", ".join(filter(None, same if "losses" not in varying else list(same)[1:]))
+    about = (
+        f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
+        f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
+        "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
+        "by how much the row that is compared with leads, seed by seed, ± its standard error; "
+        f"{NO_DIFFERENCE} is a Δ below two standard errors: no difference."
+    )
+    return Grid([*words, *columns], len(words), lines, about, [])
+
+
 def _with_error(row: pd.Series | None) -> str:
     if row is None or pd.isna(row["ours"]):
         return NOTHING
@@ -214,8 +256,8 @@ def _with_error(row: pd.Series | None) -> str:
 
 
 def no_difference(mean: float, error: float) -> bool:
-    """Whether a difference is too small to be told from none: below two standard errors. Of one
-    seed, which has no error, nothing is said.
+    """Whether a difference cannot be distinguished from 0: below two standard errors. False for one
+    seed, which has no standard error.
 
     >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
     (True, False, False)

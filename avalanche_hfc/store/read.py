@@ -38,6 +38,8 @@ class RunData:
     confusion: pd.DataFrame | None = None
     exemplars: pd.DataFrame | None = None
     train: pd.DataFrame | None = None
+    finished_at: str = ""  # ISO 8601; empty before the end
+    data_sha256: str = ""  # of the user's data; empty for data sets with a name
 
     @property
     def last_step(self) -> int:
@@ -194,6 +196,8 @@ def _read(path: Path) -> RunData | None:
         "recipe": {"name": path.parent.name, **held["recipe"]},
         "versions": held.get("versions", {}),
         "machine": held.get("machine", ""),
+        "finished_at": held.get("finished", ""),
+        "data_sha256": (held.get("data") or {}).get("sha256", ""),
     }
     return RunData(
         steps=steps, seed=held.get("seed", 0), finished="finished" in held, **(told | files)

@@ -1,5 +1,5 @@
 """The folder of one run, `runs/<recipe>/<seed>/`: what is in it and whose it is. No torch: a
-mistake is told before anything is loaded.
+mistake is reported before anything is loaded.
 """
 
 import csv

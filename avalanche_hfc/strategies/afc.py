@@ -59,7 +59,14 @@ class AFC(ProxyMethod):
         super().end_step(**kwargs)
 
     def find_importance(self, asked: Options) -> list[Tensor]:
-        """I of each stage: one pass over the step's data and the exemplars of older classes."""
+        """Compute the importance of each channel, in one pass over new data and exemplars.
+
+        Args:
+            asked: The arguments of `train`, such as `num_workers`.
+
+        Returns:
+            The importance of the channels of each stage.
+        """
         data = concat_datasets(
             [self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)]
         )

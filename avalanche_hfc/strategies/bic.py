@@ -102,7 +102,15 @@ class BiC(BalancedReplay):
 
     @torch.no_grad()
     def held_out_logits(self, data: HostDataset, asked: Options) -> tuple[Tensor, Tensor]:
-        """Uncorrected logits and labels of the hold-out: eval mode and eval transform, one pass."""
+        """Compute the uncorrected logits of held-out images, in eval mode, in one pass.
+
+        Args:
+            data: The held-out images, loaded under the eval transform.
+            asked: The arguments of `train`, such as `num_workers`.
+
+        Returns:
+            Logits, shape ``(n, C)``, and class ids, shape ``(n,)``.
+        """
         generator = torch.Generator()  # a loader draws a seed: not from the stream of the training
         loader = self.loader_of(data.eval(), self.eval_mb_size, asked, generator=generator)
         head = self.model.head

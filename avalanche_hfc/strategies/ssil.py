@@ -118,9 +118,7 @@ class SSIL(ReplayMethod):
         )
 
     def optimizer_step(self) -> None:
-        """One step at the learning rate divided by t: whatever a scheduler has set, and only for
-        the moment.
-        """
+        """Update with the scheduled learning rate divided by the number of the step, from 1."""
         if not self.lr_by_step:
             super().optimizer_step()
             return

@@ -38,7 +38,7 @@ class FinishedRun:
                 if "learn" in self.recipe.paths
                 else f"`{command(self.recipe)}`"
             )
-            raise ValueError(f"{path} is not finished. {way} goes on with it.")
+            raise ValueError(f"{path} is not finished. {way} resumes it.")
         if not (self.folder.checkpoints / "last").is_dir():
             raise ValueError(
                 f"{path} holds no weights: {self.recipe.method.name} keeps no checkpoints."

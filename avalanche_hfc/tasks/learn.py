@@ -64,9 +64,9 @@ def learn(
     longer run's folder.
 
     The run itself is only read. `out` is the folder of the longer one, by default beside it and
-    named after both. It holds the rows of the steps before as well, and is gone on with by the same
-    call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
-    before. Data of the user's must be what the run was trained on; `verify_data` as in `run`,
+    named after both. It also contains the rows of the earlier steps, and the same call resumes it.
+    `data_root` is needed for the exemplars, unless the run has recorded it. `epochs` None: as
+    before. Your data must be what the run was trained on; `verify_data` as in `run`,
     `allow_code` as in `FinishedRun`.
     """
     finished = FinishedRun(path, allow_code=allow_code)

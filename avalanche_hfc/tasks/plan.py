@@ -90,7 +90,7 @@ def plan(
     """Time `batches` training batches in a first and in a second step, and an evaluation batch; the
     first batch of each warms up.
 
-    `synthetic`: random images of the right size in the place of the data, whose numbers of images
+    `synthetic`: random images of the right size instead of the data, whose numbers of images
     must then be known. Epochs that tune or compress count as training; those of BiC's correction
     are not counted.
     """
@@ -148,7 +148,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     if known is None:
         raise ValueError(
             f"{recipe.name}: how many images your data has is not known. Name it with --data "
-            "in the place of --synthetic."
+            "instead of --synthetic."
         )
     side = STORED.get(data.dataset, max(256, data.image_size))
     channels = 1 if data.dataset == "digits" else 3

@@ -115,7 +115,7 @@ def train(
     num_workers: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, str]:
-    """Train or go on with a run; the numbers of its last step, as text."""
+    """Start or resume a run; the numbers of its last step, as text."""
     from avalanche_hfc.engine.run import run as run_recipe
 
     run_recipe(

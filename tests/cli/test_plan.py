@@ -133,7 +133,7 @@ def test_the_command_tells_time_memory_and_disk_and_writes_nothing(tmp_path, mon
         "--batch-size",
         "8",
         "--embed-dim",
-        "32",
+        "48",
     )
     assert said.startswith("cifar100-b0-t10-hfc@small on cpu, from random images")
     assert {line.split()[0] for line in said.splitlines()} >= {

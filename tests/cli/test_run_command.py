@@ -24,7 +24,7 @@ def hfc(tmp_path, monkeypatch, capsys):
     """The command in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "avalanche_hfc.cli.run.quiet_host", lambda: None
+        "avalanche_hfc.cli.loading.quiet_host", lambda: None
     )  # it lasts as long as the process
 
     def call(*arguments):
@@ -79,7 +79,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
     )
     assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
     code, output, errors = hfc(*COMMAND)
-    assert code == 0 and "goes on" in (folder / "log.txt").read_text()
+    assert code == 0 and "resumes" in (folder / "log.txt").read_text()
     assert [line.split(":")[0] for line in errors.splitlines()[1:]] == [
         "step 3/5",
         "step 4/5",
@@ -105,7 +105,7 @@ class Terminal(io.StringIO):
 
 
 def told(listener):
-    """A run of three steps that goes on in the middle of the second."""
+    """A run of three steps that resumes in the middle of the second."""
     listener.begin([100, 60, 40], 1.5)
     listener.batch(0.25)
     listener.epoch(

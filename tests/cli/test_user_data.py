@@ -199,6 +199,7 @@ def test_another_backbone_of_timm_comes_with_its_own_geometry():
     model = build_model(own, "meta")
     assert (model.embed_dim, model.num_heads, model.msa_blocks) == (384, 3, 11)
     assert model.backbone.patch_embed.patch_size == (16, 16)
+    assert dict(own.model.options)["weights"] is None  # those of the package fit another backbone
     same = override(
         recipe("folder@small"),
         {"model.backbone": dict(recipe("folder@small").model.options)["backbone"]},
@@ -246,7 +247,7 @@ def test_the_arguments_of_a_user_s_class_are_options_of_the_recipe(methods):
 def test_a_class_of_avalanche_without_a_memory_gets_none_and_goes_on_data_of_the_paper_too(methods):
     own = recipe("cifar100-t10-mymethods:Bare@small")
     assert (own.memory.mem_size, own.memory.per_class, own.method.options) == (None, None, ())
-    assert own.data == recipe("cifar100-b0-t10-baseline@small").data
+    assert own.data == recipe("cifar100-b0-t10-hfc@small").data
 
 
 def test_a_user_s_method_is_run_by_the_same_command_and_its_loss_is_what_is_minimised(methods):

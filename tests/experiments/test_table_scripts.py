@@ -314,7 +314,7 @@ def test_a_table_without_the_papers_numbers_has_ours_and_says_so(
         "joint",
     ]
     code, out, err = script(*call)
-    assert code == 0 and "The paper's numbers are not at hand" in out and "--paper FILE" in err
+    assert code == 0 and "The paper's numbers are not available" in out and "--paper FILE" in err
     numbers = pd.read_csv(tmp_path / "tables" / "cifar100-demo-joint.csv")
     assert len(numbers) == 2 and numbers["ours"].notna().all() and numbers["paper"].isna().all()
     assert script(*call, "--paper", EXPERIMENTS / "paper.csv")[0] == 0

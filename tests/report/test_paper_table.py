@@ -176,7 +176,7 @@ def test_titles_are_the_papers_and_tell_what_was_changed():
     assert title_of("fh", "paper", {}, paper_of()) == captions["fh"]
     assert (
         title_of("fh", "paper", {"train.epochs": 3}, None)
-        == f"{captions['fh']}. Changed: train.epochs 3. The paper's numbers are not at hand"
+        == f"{captions['fh']}. Changed: train.epochs 3. The paper's numbers are not available"
     )
 
 

@@ -141,7 +141,7 @@ def test_the_fastest_fall_is_the_largest_per_step_since_the_latest_best():
     ].tolist() == pytest.approx([0.6, 0.3])
 
 
-def test_what_a_class_is_taken_for_is_a_share_of_all_its_images_over_the_seeds():
+def test_what_a_class_is_predicted_as_is_a_share_of_all_its_images_over_the_seeds():
     rows = {
         "step": [2, 2, 2, 1],
         "class": [7, 7, 7, 7],

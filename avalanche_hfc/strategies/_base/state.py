@@ -1,5 +1,5 @@
-"""A strategy's state as tensors and plain data: written by one process, read by another, the
-training goes on bit for bit.
+"""A strategy's state as tensors and plain data: one process saves it, another loads it and resumes
+the training bit for bit.
 """
 
 import copy
@@ -162,12 +162,12 @@ def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
 
 
 def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
-    """The order in which the optimizer of the state met its parameters: one that grew step by step
-    has another than a fresh one.
+    """The parameters that the optimizer of the state had, in the order in which it met them: one
+    that grew step by step has another than a fresh one.
     """
     parameters = dict(strategy.model.named_parameters())
     for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
-        if None not in own and len(own) == len(group["params"]):
+        if None not in own:
             group["params"] = [parameters[str(name)] for name in own]
 
 
@@ -237,7 +237,7 @@ def plugin_state(plugin: object) -> State | None:
 
 
 def check_settings(strategy: Strategy, state: State) -> None:
-    """Raise for a state of other options: going on would be another training."""
+    """Raise for a state with other options: to resume it would be another training."""
     now = strategy.chosen()
     later = {name: SINCE_0_1[f"method.{name}"] for name in now if f"method.{name}" in SINCE_0_1}
     before = later | state["settings"]
@@ -246,7 +246,7 @@ def check_settings(strategy: Strategy, state: State) -> None:
         raise ValueError(
             f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier "
             "version saved it, which trained otherwise. "
-            "Train again, or go on with that version."
+            "Train again, or resume with that version."
         )
     changed = [
         f"{name} {before.get(name)!r}, now {value!r}"
