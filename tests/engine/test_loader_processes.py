@@ -52,7 +52,7 @@ def test_a_run_with_them_that_is_resumed_inside_a_step_ends_like_an_unbroken_one
     tiny_run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         tiny_run(tmp_path / "run", num_workers=1, build=stopped_in(3))
-    tiny_run(tmp_path / "run", num_workers=1)
+    tiny_run(tmp_path / "run", num_workers=1, build=stopped_in(1000))
     assert "in step 0, after epoch 0" in (tmp_path / "run" / "log.txt").read_text()
     assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
 
