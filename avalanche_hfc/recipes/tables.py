@@ -232,15 +232,14 @@ def small_cells(
     scale: str = "small",
 ) -> list[TableCell]:
     """Cells of these rows under some protocols, each (base fraction, number of steps)."""
-    model = {"": "vit-small", "random": "vit-small, random weights"}.get(variant, "vit-small")
+    model = "vit-small, random weights" if variant == "random" else "vit-small"
     mem_size = MEM_SIZES[scale] if per_class is None else None
     cells = [
         PaperCell(row, losses, model, "cifar100", *protocol, mem_size, per_class)
         for row in rows
         for protocol in protocols
     ]
-    specs = [small_spec(cell, scale, variant) for cell in cells]
-    return noted(cells, specs)
+    return noted(cells, [small_spec(cell, scale, variant) for cell in cells])
 
 
 def small_spec(cell: PaperCell, scale: str, variant: str) -> Spec:
