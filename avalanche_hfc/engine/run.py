@@ -99,7 +99,10 @@ def run(
         check_room(place, strategy)
         weights = loaded_from_file(strategy.model)
         note = keep_data(place, built.benchmark)
-        changed = place.begin(values, seed, machine(device), note, weights=weights)
+        notes = {"weights": weights}
+        if data_root is not None and not note:  # the user's data is named in the recipe
+            notes["data_root"] = str(Path(data_root).resolve())
+        changed = place.begin(values, seed, machine(device), note, **notes)
         with logged(place.log):
             log.info("weights: %s", weights)
             for remark in getattr(built.benchmark, "remarks", ()):

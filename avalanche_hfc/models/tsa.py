@@ -100,7 +100,7 @@ class TSABlock(nn.Module):
         if self.residual:
             # the embedding as a key, (1|b, H, 1)
             first = (probe * embedding[:, None]).sum(-1, keepdim=True)
-            scores = torch.cat([first.expand(len(tokens), -1, -1), scores], dim=-1)
+            scores = torch.cat([first.expand(tokens.shape[0], -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
             pooled = share[..., 1:] @ tokens + share[..., :1] * embedding[:, None]

@@ -2,6 +2,7 @@
 last name where that is unique.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -16,6 +17,9 @@ FIXED = tuple(
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
 GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 CLASS_ORDER = "data.class_order"
+PROTOCOL = re.compile(
+    r"(?P<dataset>[a-z0-9]+)-b(?P<base>\d+)-t(?P<steps>\d+)(?P<memory>-m\d+)?(?=-)"
+)
 WORDS = {"none": None, "true": True, "false": False}
 
 
@@ -24,7 +28,9 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     "method.relation_weight": "0.5"}).
 
     A memory in total takes the place of one per class, and the other way round; another backbone
-    comes with its own geometry. The name stays; `overrides` and `sources` tell what has changed.
+    comes with its own geometry. The name follows a changed number of steps, base fraction or number
+    of exemplars per class, and `base` then keeps the name before; `overrides` and `sources` tell
+    what has changed.
     """
     leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
@@ -40,8 +46,31 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
     sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
     overrides = {**recipe.overrides, **changed}
-    changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
-    return replace(changed_recipe, paths=recipe.paths)
+    name = renamed(recipe.name, changed)
+    base = recipe.base if name == recipe.name else recipe.base or recipe.name
+    changed_recipe = Recipe.of(name, recipe.scale, leaves | changed, sources, overrides)
+    return replace(changed_recipe, paths=recipe.paths, base=base)
+
+
+def renamed(name: str, changed: Mapping[str, Value]) -> str:
+    """The name of a recipe of which these leaves are changed.
+
+    Example:
+        >>> renamed("folder-b0-t5-hfc@small", {"data.num_steps": 3, "memory.per_class": 7})
+        'folder-b0-t3-m7-hfc@small'
+    """
+    protocol = PROTOCOL.match(name)
+    if protocol is None:
+        return name
+    base, steps, memory = protocol["base"], protocol["steps"], protocol["memory"] or ""
+    fraction = changed.get("data.base_fraction")
+    if isinstance(fraction, int | float):
+        base = str(round(100 * fraction))
+    if "memory.per_class" in changed:
+        per_class = changed["memory.per_class"]
+        memory = "" if per_class is None else f"-m{per_class}"
+    steps = str(changed.get("data.num_steps", steps))
+    return f"{protocol['dataset']}-b{base}-t{steps}{memory}{name[protocol.end() :]}"
 
 
 def leaf_of(recipe: Recipe, name: str) -> str:

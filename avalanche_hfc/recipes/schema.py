@@ -236,8 +236,8 @@ class Recipe:
     """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says
     of each where it comes from.
 
-    `overrides` are the leaves that the user has changed; `paths` says where your data is and which
-    folders were learned.
+    `overrides` are the leaves that the user has changed; `base` is the name of the recipe before
+    they were, where it was another; `paths` says where your data is and which folders were learned.
     """
 
     name: str
@@ -250,6 +250,7 @@ class Recipe:
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
     paths: Mapping[str, Value] = field(default_factory=dict)
+    base: str | None = None
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
@@ -310,6 +311,8 @@ class Recipe:
         recipe["overrides"] = dict(self.overrides)
         if self.paths:
             recipe["own"] = dict(self.paths)
+        if self.base is not None:
+            recipe["base"] = self.base
         return json.loads(json.dumps(recipe))
 
     @classmethod
@@ -317,7 +320,7 @@ class Recipe:
         """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
         held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
         if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
@@ -337,7 +340,9 @@ class Recipe:
             for key in ("overrides", "own")
         )
         return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides),
+            paths=paths,
+            base=held.get("base"),
         )
 
 

@@ -88,6 +88,9 @@ def _notices(groups: Sequence[Group], waiting: Sequence[Path]) -> list[str]:
     """What a reader must know before reading on."""
     said = [f"{path} has no finished step yet and is not in this report." for path in waiting]
     for group in groups:
+        if group.parents:
+            names = ", ".join(str(run.path) for run in group.parents)
+            said.append(f"The first steps of {group.label} are those of {names}: one curve.")
         for run in group.unfinished:
             told = (
                 f"{run.last_step + 1} of {group.last_step + 1} steps: it is in the curves, not "

@@ -53,7 +53,7 @@ TIMES = frozenset(
     ("seconds", "images_per_second", "peak_memory")
 )  # the columns in which two equal runs may differ
 DATA_PLACE = "own.data"  # may change: the fingerprint of the data tells whether it is the same
-NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
+NO_SETTINGS = ("sources", "overrides", "base")  # they tell where the values of a recipe come from
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 

@@ -1,6 +1,5 @@
 """A finished run learns the classes of a folder, as one more step, in a run folder of its own."""
 
-import csv
 import os
 import shutil
 from dataclasses import replace
@@ -54,7 +53,7 @@ def learn(
     longer run's folder.
 
     The run itself is only read. `out` is the folder of the longer one, by default beside it and
-    named after both. It holds the rows of the steps before as well, and is gone on with by the same
+    named after both. It holds the rows of the steps before as well, and is resumed by the same
     call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
     before. Data of the user's must be what the run was trained on; `verify_data` as in `run`.
     """
@@ -63,14 +62,15 @@ def learn(
     recipe = longer_recipe(finished, Path(new), epochs)
     if data_root is not None and "data" in recipe.paths:
         recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
-    folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
-    if folder.resolve() == Path(path).resolve():
+    path = finished.folder.path
+    folder = Path(out) if out is not None else default_folder(path, Path(new))
+    if folder.resolve() == path.resolve():
         raise ValueError(
             f"{folder} is the run itself, which stays as it is. Choose another folder."
         )
     seed = finished.note["seed"]
     RunFolder(folder).check(recipe.as_dict(), seed)
-    root = data_root_of(recipe, data_root)
+    root = data_root_of(recipe, data_root or finished.note.get("data_root"))
     if not (folder / "recipe.json").exists():
         known = {} if verify_data else read_records(path)
         records = check_data(finished, seed, root, recipe, known)
@@ -158,16 +158,29 @@ def copy_run(
 
 
 def accuracies(folder: Path | str) -> dict[str, Accuracy]:
-    """Of old and of new classes after the last step, by the classifier that the method uses."""
+    """What the last step of a run has changed, by the classifier that the method uses.
+
+    Args:
+        folder: The run folder.
+
+    Returns:
+        "before": of the old classes before the last step; "old" and "new": of the old and of the
+        new classes after it.
+    """
     finished = FinishedRun(folder)
     nme = dict(finished.recipe.method.options).get("inference") == "nme"
-    with finished.folder.csv("classes").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    last = max((row["step"] for row in rows), key=int)
+    correct = "correct_nme" if nme else "correct"
+    rows = finished.folder.read("classes")
+    last = max(int(row["step"]) for row in rows)
+    before = [row for row in rows if int(row["step"]) == last - 1]
+    now = [row for row in rows if int(row["step"]) == last]
+    parts = {
+        "before": before,
+        "old": [row for row in now if int(row["brought_in"]) < last],
+        "new": [row for row in now if int(row["brought_in"]) == last],
+    }
     found = {}
-    for word, is_new in (("old", False), ("new", True)):
-        own = [row for row in rows if row["step"] == last and (row["brought_in"] == last) == is_new]
+    for word, own in parts.items():
         images = sum(int(row["total"]) for row in own)
-        correct = sum(int(row["correct_nme" if nme else "correct"]) for row in own)
-        found[word] = Accuracy(correct / images, len(own), images)
+        found[word] = Accuracy(sum(int(row[correct]) for row in own) / images, len(own), images)
     return found

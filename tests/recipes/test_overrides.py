@@ -36,7 +36,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
     changed = override(own, {name: text})
     assert changed.leaves()[leaf] == value and type(changed.leaves()[leaf]) is type(value)
     assert (
-        changed.name == own.name
+        (changed.base or changed.name) == own.name
         and changed.overrides == {leaf: value}
         and changed.sources[leaf] == "given by the user"
     )

@@ -101,6 +101,11 @@ class NMEMethod(ReplayMethod):
         return super().model_logits() if scores is None else scores
 
 
+def closeness_to(means: Float[Tensor, "C D"], embedding: Float[Tensor, "b D"]) -> Tensor:
+    """-‖φ̂ - c_k‖² of unit means c_k and the unit vector φ̂ of each embedding, shape ``(b, C)``."""
+    return 2 * F.normalize(embedding.float()) @ means.T - 2
+
+
 class NearestMeans(SupervisedPlugin):
     """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with
     the model of its end.
@@ -134,7 +139,7 @@ class NearestMeans(SupervisedPlugin):
         """-‖φ(x) - c_k‖² in the column of each class, -1000 in the others."""
         class_ids = torch.tensor(list(self._means), device=embedding.device)
         means = torch.stack(list(self._means.values())).to(embedding.device)
-        closeness = 2 * F.normalize(embedding.float()) @ means.T - 2
+        closeness = closeness_to(means, embedding)
         return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
             1, class_ids, closeness
         )
