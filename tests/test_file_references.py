@@ -34,7 +34,7 @@ FIDELITY = ROOT / "docs" / "fidelity.md"
 OURS = ("avalanche_hfc/", "tests/", "experiments/", "docs/", "examples/")
 WRITTEN = set(  # by a run or a command, or by the user of an example
     "recipe.json steps.csv classes.csv confusion.csv exemplars.csv train.csv log.txt note.json "
-    "summary.csv report.html report.md machine.json mymethods.py".split()
+    "summary.csv report.html report.md machine.json data.csv mymethods.py".split()
 )
 PLACEHOLDER = re.compile(r"(?:.*/)?(?:name\.\w+|\w+_NAME\.\w+|[A-Z]{3,}/.*)")
 AVALANCHE = Path(importlib.util.find_spec("avalanche").origin).parent
@@ -106,7 +106,7 @@ def test_docstrings_and_comments_refer_to_files_that_exist():
         ("x = 'gone.csv'", []),  # neither docstring nor comment
         ("# written to OUT/steps.csv and tables/name.csv", []),
         ("# https://example.org/a/b.html", []),
-        ("# tests/losses/loops.py:12 and loops.py", []),
+        ("# tests/support/loops.py:12 and loops.py", []),
         ("# `training/losses.py:57` of Avalanche, `training/lossy.py`", [(1, "training/lossy.py")]),
     ],
 )

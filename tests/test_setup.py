@@ -24,12 +24,14 @@ SETUP.read(ROOT / "setup.cfg")
 REQUIRED = [
     Requirement(line) for line in SETUP["options"]["install_requires"].split("\n") if line.strip()
 ]
-FOR_WORK = [
-    Requirement(line)
-    for extra in SETUP["options.extras_require"].values()
-    for line in extra.split("\n")
-    if line.strip()
-]
+
+
+def extra(name):
+    lines = SETUP["options.extras_require"][name].split("\n")
+    return [Requirement(line) for line in lines if line.strip()]
+
+
+FOR_WORK = [requirement for name in SETUP["options.extras_require"] for requirement in extra(name)]
 
 
 def pins(name):
@@ -61,12 +63,19 @@ def test_the_four_engines_are_pinned_to_the_versions_the_project_is_made_for():
 def test_the_lowest_versions_are_the_lower_bounds():
     bounds = {
         canonicalize_name(requirement.name): Version(specifier.version)
-        for requirement in (*REQUIRED, *FOR_WORK)
+        for requirement in (*REQUIRED, *extra("test"))
         for specifier in requirement.specifier
         if specifier.operator == ">="
     }
     lowest = {name: Version(pin) for name, pin in pins("constraints-lowest.txt").items()}
     assert lowest == bounds
+
+
+def test_the_page_of_versions_has_the_bounds_and_the_pins():
+    lowest, lines = pins("constraints-lowest.txt"), (ROOT / "docs" / "versions.md").read_text()
+    rows = re.findall(r"^\| ([a-z-]+) \| ([\d.]+) \| ([\d.]+) \|$", lines, re.M)
+    assert len(rows) >= 6
+    assert [row for row in rows if row[1:] != (lowest[row[0]], PINS[row[0]])] == []
 
 
 def installed(name):

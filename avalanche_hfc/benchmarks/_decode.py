@@ -2,6 +2,7 @@
 torch.
 """
 
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -13,7 +14,7 @@ SIXTEEN_BIT_FORMATS = ("PNG", "PPM")  # whose mode I, 32 bits wide, holds 16-bit
 
 
 def read_image(
-    file: Path | str | IO[bytes], *, upright: bool = True, mode: str = "RGB"
+    file: Path | str | IO[bytes] | BytesIO, *, upright: bool = True, mode: str = "RGB"
 ) -> Image.Image:
     """The image in a file, with 8 bits per channel.
 
@@ -32,7 +33,6 @@ def read_image(
             says why; it does not name the file.
 
     Example:
-        >>> from io import BytesIO
         >>> file = BytesIO()
         >>> Image.fromarray(np.full((2, 2), 65535, dtype=np.uint16)).save(file, "PNG")
         >>> read_image(file).getpixel((0, 0))

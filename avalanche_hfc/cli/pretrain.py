@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
 
 
@@ -53,8 +53,7 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     run that was stopped.
     """
     recipe = PretrainRecipe(**values)
-    quiet_host()
-    click.echo("Loading torch and Avalanche …", err=True)
+    announce_loading()
     from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
     from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS
     from avalanche_hfc.engine.pretrain import pretrain as train

@@ -14,6 +14,7 @@ from avalanche_hfc.metrics import (
     StepCounts,
     accuracy,
     accuracy_nme,
+    average_incremental_accuracy,
     evaluate,
     forgetting,
     forgetting_heterogeneity,
@@ -37,16 +38,15 @@ def summary(
     A strategy that trains on the whole stream at once has one step, and no average.
     """
     nme = strategy.inference == "nme"
-    by_means = [math.nan if each.correct_nme is None else accuracy_nme(each) for each in counts]
-    accuracies = by_means if nme else [accuracy(each) for each in counts]
+    last, whole = counts[-1], strategy.trains_on_stream
     return {
         "classes": int((steps >= 0).sum()),
-        "images": int(counts[-1].total.sum()),
-        "accuracy": accuracies[-1],
-        "accuracy_nme": by_means[-1],
-        "average": math.nan if strategy.trains_on_stream else sum(accuracies) / len(accuracies),
+        "images": int(last.total.sum()),
+        "accuracy": accuracy_nme(last) if nme else accuracy(last),
+        "accuracy_nme": math.nan if last.correct_nme is None else accuracy_nme(last),
+        "average": math.nan if whole else average_incremental_accuracy(counts, nme=nme),
         "forgetting": forgetting(counts, steps, nme=nme),
-        "fh": forgetting_heterogeneity(counts[-1], steps),
+        "fh": forgetting_heterogeneity(last, steps),
     }
 
 

@@ -80,17 +80,19 @@ def class_accuracies(counts: StepCounts, *, nme: bool = False) -> Float[Tensor, 
     return correct.double() / counts.total
 
 
-def average_incremental_accuracy(counts: Sequence[StepCounts]) -> float:
+def average_incremental_accuracy(counts: Sequence[StepCounts], *, nme: bool = False) -> float:
     """Mean over the steps of the accuracy on all classes seen by then.
 
     Args:
         counts: Counts of the evaluation after each step, in order, the first step included.
+        nme: Use the nearest class mean instead of the head.
 
     Returns:
         A number in [0, 1].
 
     Raises:
         ValueError: If the sequence is empty or an entry contains no image.
+        ValueError: If `nme` is True and an evaluation was made without class means.
 
     Example:
         >>> import torch
@@ -101,7 +103,8 @@ def average_incremental_accuracy(counts: Sequence[StepCounts]) -> float:
         0.75
     """
     _check_not_empty(counts)
-    return sum(accuracy(step) for step in counts) / len(counts)
+    measure = accuracy_nme if nme else accuracy
+    return sum(measure(step) for step in counts) / len(counts)
 
 
 def last_accuracy(counts: Sequence[StepCounts]) -> float:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc.models.columns import UNSEEN_LOGIT, ClassColumns
+from avalanche_hfc.models.cosine import closeness
 
 
 class ClosedFormHead(ClassColumns):
@@ -37,7 +38,11 @@ class ClosedFormHead(ClassColumns):
         return len(self.rows)
 
     def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
-        """Add a zero row for each class that arrives; rows of classes seen keep their bits."""
+        """Add a zero row for each class that arrives; rows of classes seen keep their bits.
+
+        Args:
+            class_ids: Class ids, in any order.
+        """
         arriving = self._checked(class_ids)
         missing = max(arriving, default=-1) + 1 - self.out_features
         if missing > 0:
@@ -46,7 +51,14 @@ class ClosedFormHead(ClassColumns):
         self.seen[arriving] = True
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        """What a sample has in each column, in the precision of the rows."""
+        """What a sample has in each column, in the precision of the rows.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+
+        Returns:
+            Scores, shape ``(b, C)``; those of classes not seen yet have no meaning.
+        """
         raise NotImplementedError
 
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
@@ -64,10 +76,10 @@ class ClosedFormHead(ClassColumns):
 
 
 class ClassMeanHead(ClosedFormHead):
-    """-‖f̂ - c_k‖² in the column of class k: f̂ is the unit feature, c_k the unit mean of the unit
-    features added for the class.
+    """Nearest class mean: -‖f̂ - c_k‖² in the column of class k.
 
-    A row is the sum of these features, which has the direction of their mean.
+    f̂ is the unit feature, c_k the unit mean of the unit features added for the class. A row is
+    the sum of these features, which has the direction of their mean.
 
     Args:
         in_features: D.
@@ -84,18 +96,27 @@ class ClassMeanHead(ClosedFormHead):
         super().__init__(in_features, in_features)
 
     def add(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
-        """Take samples of classes that have arrived into their means."""
+        """Include samples of classes that have arrived in their means.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+            targets: Class ids, shape ``(b,)``.
+        """
         with torch.autocast(embedding.device.type, enabled=False):
             members = F.one_hot(targets, self.out_features).to(self.rows.dtype)
             self.rows = self.rows + members.T @ F.normalize(embedding.to(self.rows.dtype))
 
     def means(self) -> dict[int, Float[Tensor, "D"]]:
-        """c_k of each class that has arrived."""
+        """The means of the classes that have arrived.
+
+        Returns:
+            c_k, shape ``(D,)``, by class id.
+        """
         unit = F.normalize(self.rows)
         return {class_id: unit[class_id] for class_id in self.seen.nonzero()[:, 0].tolist()}
 
     def scores(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
-        return 2 * F.normalize(embedding) @ F.normalize(self.rows).T - 2
+        return closeness(F.normalize(embedding) @ F.normalize(self.rows).T)
 
 
 class RandomFeatureHead(ClosedFormHead):
@@ -119,7 +140,14 @@ class RandomFeatureHead(ClosedFormHead):
         self.register_buffer("projection", torch.randn(in_features, num_features))
 
     def expand(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b M"]:
-        """h of each sample."""
+        """Random features.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+
+        Returns:
+            h of each sample, shape ``(b, M)``.
+        """
         with torch.autocast(embedding.device.type, enabled=False):
             return F.relu(embedding.to(self.projection.dtype) @ self.projection)
 

@@ -16,6 +16,11 @@ from avalanche_hfc._types import State
 from avalanche_hfc.models.columns import GrowingColumns, check_phase
 
 
+def closeness(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """-‖a - b‖² of unit vectors a, b from their cosine."""
+    return 2 * cosine - 2
+
+
 class CosineHead(GrowingColumns):
     """Cosine classifier of PODNet and AFC with several proxies per class.
 
@@ -153,8 +158,8 @@ class CosineHead(GrowingColumns):
         cosine = torch.einsum(
             "bD,KPD->bKP", F.normalize(embedding, dim=-1), F.normalize(proxies, dim=-1)
         )
-        closeness = self.sharpness * (2 * cosine - 2)
-        return (closeness.softmax(-1) * closeness).sum(-1)
+        nearness = self.sharpness * closeness(cosine)
+        return (nearness.softmax(-1) * nearness).sum(-1)
 
     def forward(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
         return self.spread(self.scale * self.similarity(embedding))

@@ -315,12 +315,15 @@ class ViTEncoder(_BlocksOfViT):
     def visible_tokens(
         self, x: Float[Tensor, "b c height width"], patches: Int[Tensor, "b k"]
     ) -> Float[Tensor, "b T D"]:
-        """Z as if the images had these patches only: prefix tokens, then the patches in the order
-        given.
+        """Tokens of images of which the blocks see some patches only.
 
         Args:
-            x: Images.
-            patches: Numbers of the patches that the blocks see, row by row from the top left.
+            x: Images, shape ``(b, c, height, width)``.
+            patches: Numbers of the patches that the blocks see, row by row from the top left,
+                shape ``(b, k)``.
+
+        Returns:
+            Prefix tokens, then the patches in the order given, shape ``(b, T, D)``.
         """
         tokens = self._patches(x)
         num_prefix = self.backbone.num_prefix_tokens

@@ -49,7 +49,10 @@ class LoadReport:
     added: str = ""
 
     def summary(self) -> str:
-        """One line: how many tensors were matched, missing and unused, and of which parts.
+        """How many tensors were matched, missing and unused, and of which parts.
+
+        Returns:
+            One line.
 
         Example:
             >>> LoadReport(("norm.weight",), ("head.weight", "head.bias"), (), ()).summary()

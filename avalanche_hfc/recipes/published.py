@@ -182,6 +182,6 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
             dict(repeats=1),
         ),
     ),
-    ("ranpac", "any"): (("published: RanPAC", dict(num_features=10000)),),
+    ("ranpac", "paper"): (("published: RanPAC", dict(num_features=10000)),),
     ("ranpac", "demo"): (("our choice, that of `hfc demo`", dict(num_features=500)),),
 }

@@ -282,6 +282,7 @@ def conditions(spec: Spec) -> Iterator[str]:
         yield "demo"
         return
     if spec.scale == "paper":
+        yield "paper"
         yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
         if spec.backbone.startswith("resnet"):
             yield from ("cnn", f"cnn-{spec.dataset}")

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc.benchmarks.transforms import Transform
 from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.engine.protocol import RunnableStrategy
+from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.plugins.features import feature_function
-from avalanche_hfc.strategies._base.replay import closeness_to
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
 
@@ -44,7 +45,7 @@ class NearestMeanClassifier(nn.Module):
         self.register_buffer("means", means)
 
     def forward(self, images: Float[Tensor, "b c height width"]) -> Float[Tensor, "b C"]:
-        return closeness_to(self.means, self.embed(images))
+        return closeness(F.normalize(self.embed(images).float()) @ self.means.T)
 
 
 @dataclass(frozen=True)

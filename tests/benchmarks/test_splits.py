@@ -270,7 +270,7 @@ def test_making_a_benchmark_leaves_every_global_generator_alone(untyped):
         ),
         (
             {"transforms": "plan"},
-            "Unknown transforms 'plan'. Known: dytox, official, plain. Did you mean 'plain'?",
+            "Unknown transforms 'plan'. Known: dytox, official, plain, flip-crop. Did you mean 'plain'?",
         ),
         (
             {"transforms": "dytox"},

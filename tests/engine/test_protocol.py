@@ -31,7 +31,7 @@ def host(kind=SupervisedTemplate, **options):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_strategy_of_ours_answers_itself_and_avalanches_through_the_adapter(name):
-    strategy = build(TinyRecipe(name), 0).strategy
+    strategy = build(TinyRecipe(name, epochs=1), 0).strategy
     ours = isinstance(strategy, IncrementalTemplate)
     asked = runnable(strategy)
     assert (asked is strategy) == ours == asked.resumable

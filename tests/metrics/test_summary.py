@@ -65,6 +65,15 @@ def test_average_incremental_accuracy_is_the_mean_of_the_steps_with_the_first():
     assert average_incremental_accuracy([SECOND]) == last_accuracy([SECOND]) == accuracy(SECOND)
 
 
+def test_the_average_by_nearest_means_is_that_of_their_accuracies():
+    means = [counts_of([9, 1], [10, 2], correct_nme=[6, 2]), SECOND]
+    assert average_incremental_accuracy(means, nme=True) == pytest.approx(
+        (8 / 12 + 8 / 16) / 2, rel=1e-15
+    )
+    with pytest.raises(ValueError, match="had no class means"):
+        average_incremental_accuracy([FIRST, SECOND], nme=True)
+
+
 def test_forgetting_is_the_best_earlier_less_the_last_over_classes_of_earlier_steps():
     # class 0: .9, .4, then .2; class 1: .5, 1, then .5; class 2: .75, then 1 (a gain); class 3 has
     # no image; class 4 is new

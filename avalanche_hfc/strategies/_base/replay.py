@@ -12,6 +12,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import State, Strategy
+from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
@@ -101,11 +102,6 @@ class NMEMethod(ReplayMethod):
         return super().model_logits() if scores is None else scores
 
 
-def closeness_to(means: Float[Tensor, "C D"], embedding: Float[Tensor, "b D"]) -> Tensor:
-    """-‖φ̂ - c_k‖² of unit means c_k and the unit vector φ̂ of each embedding, shape ``(b, C)``."""
-    return 2 * F.normalize(embedding.float()) @ means.T - 2
-
-
 class NearestMeans(SupervisedPlugin):
     """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with
     the model of its end.
@@ -139,9 +135,9 @@ class NearestMeans(SupervisedPlugin):
         """-‖φ(x) - c_k‖² in the column of each class, -1000 in the others."""
         class_ids = torch.tensor(list(self._means), device=embedding.device)
         means = torch.stack(list(self._means.values())).to(embedding.device)
-        closeness = closeness_to(means, embedding)
-        return closeness.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
-            1, class_ids, closeness
+        scores = closeness(F.normalize(embedding.float()) @ means.T)
+        return scores.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
+            1, class_ids, scores
         )
 
     def state_dict(self) -> State:
