@@ -39,6 +39,8 @@ class NearestMeanClassifier(nn.Module):
         Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
     """
 
+    means: Tensor
+
     def __init__(self, embed: FeatureExtractor, means: Float[Tensor, "C D"]):
         super().__init__()
         self.embed = embed

@@ -75,7 +75,7 @@ def test_torchscript_gives_the_same_logits_for_any_batch_without_this_package(
     code = (
         "import sys, torch; extra = {'class_names': ''}; "
         "model = torch.jit.load('model.pt', _extra_files=extra); "
-        "torch.save(model(torch.load('images.pt')), 'logits.pt'); print(extra['class_names']); "
+        "torch.save(model(torch.load('images.pt')), 'logits.pt'); print(extra['class_names'].decode()); "
         "assert not any(name.startswith('avalanche') for name in sys.modules)"
     )
     result = subprocess.run(
