@@ -44,7 +44,7 @@ def learn(
 
     NEW_FOLDER holds a folder of images for each class, or train/ and test/ with such folders. RUN
     is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
-    again.
+    again. RUN may also be the folder of a recipe that holds one run.
     """
     announce_loading()
     from avalanche_hfc.cli.run_progress import RunBar
@@ -66,9 +66,11 @@ def learn(
         )
     finally:
         bar.close()
-    for word, found in accuracies(folder, allow_code=allow_code).items():
+    judged = accuracies(folder, allow_code=allow_code)
+    for word, before in (("old", f"; {judged['before'].accuracy:.4f} before"), ("new", "")):
+        found = judged[word]
         click.echo(
             f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, "
-            f"{found.images} test images"
+            f"{found.images} test images{before}"
         )
     click.echo(f"Rows: {folder}")

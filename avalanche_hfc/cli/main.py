@@ -11,6 +11,7 @@ from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
+from avalanche_hfc.cli.export import export
 from avalanche_hfc.cli.figure import figure
 from avalanche_hfc.cli.get_data import get
 from avalanche_hfc.cli.learn import learn
@@ -19,6 +20,7 @@ from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.pretrain import pretrain
 from avalanche_hfc.cli.report import report
+from avalanche_hfc.cli.resume import resume
 from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
@@ -56,9 +58,11 @@ def commands() -> None:
 data.add_command(get)
 commands.add_command(demo)
 commands.add_command(run)
+commands.add_command(resume)
 commands.add_command(plan)
 commands.add_command(predict)
 commands.add_command(learn)
+commands.add_command(export)
 commands.add_command(pretrain)
 commands.add_command(table)
 commands.add_command(figure)

@@ -111,7 +111,10 @@ def run(
         weights = loaded_from_file(strategy.model)
         code = keep_code(place, built.strategy)
         note = keep_data(place, built.benchmark)
-        changed = place.begin(values, seed, machine(device), note, weights=weights, **code)
+        notes = {"weights": weights, **code}
+        if data_root is not None and not note:  # your data is named in the recipe
+            notes["data_root"] = str(Path(data_root).resolve())
+        changed = place.begin(values, seed, machine(device), note, **notes)
         with logged(place.log):
             log.info("weights: %s", weights)
             for remark in (*remarks_of(recipe), *getattr(built.benchmark, "remarks", ())):

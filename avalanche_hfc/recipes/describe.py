@@ -81,7 +81,7 @@ def command(recipe: Recipe) -> str:
     data = [] if recipe.data.dataset == "digits" else ["--data", path]
     skip = ["--skip-bad"] if recipe.paths.get("skip_bad") else []
     device = ["--device", "cuda"] if recipe.scale == "paper" else []
-    return shlex.join(["hfc", "run", recipe.name, *data, *skip, *device, *changed])
+    return shlex.join(["hfc", "run", recipe.base or recipe.name, *data, *skip, *device, *changed])
 
 
 def text_of(value: Value) -> str:
@@ -173,7 +173,7 @@ def cost(recipe: Recipe) -> str:
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
     if recipe.name not in SPECS:
-        return "no number of the paper: your data or method"
+        return "no number of the paper: your data, method or protocol"
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":

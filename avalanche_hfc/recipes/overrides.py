@@ -2,6 +2,7 @@
 that is unique.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -17,6 +18,9 @@ FIXED = tuple(
 )  # another model or method has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
 CLASS_ORDER = "data.class_order"
+PROTOCOL = re.compile(
+    r"(?P<dataset>[a-z0-9]+)-b(?P<base>\d+)-t(?P<steps>\d+)(?P<memory>-m\d+)?(?=-)"
+)
 WORDS = {"none": None, "true": True, "false": False}
 
 
@@ -26,8 +30,9 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     `memory.mem_size` replaces `memory.per_class` and vice versa; another `model.backbone` resets
     the options of its geometry and drops the packaged weights, a weights file of another width
     brings its geometry; `data.hold_out` replaces
-    `data.test_per_class`. The name of the recipe stays the same; `overrides` and `sources`
-    record the changes.
+    `data.test_per_class`. The name follows a changed number of steps, base fraction or number of
+    exemplars per class, and `base` then keeps the name before; `overrides` and `sources` record the
+    changes.
 
     Args:
         recipe: The recipe to change; it is not modified.
@@ -65,8 +70,31 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
     sources = {**recipe.sources, **given_by}
     overrides = {**recipe.overrides, **changed}
-    changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
-    return replace(changed_recipe, paths=recipe.paths)
+    name = renamed(recipe.name, changed)
+    base = recipe.base if name == recipe.name else recipe.base or recipe.name
+    changed_recipe = Recipe.of(name, recipe.scale, leaves | changed, sources, overrides)
+    return replace(changed_recipe, paths=recipe.paths, base=base)
+
+
+def renamed(name: str, changed: Mapping[str, Value]) -> str:
+    """The name of a recipe of which these leaves are changed.
+
+    Example:
+        >>> renamed("folder-b0-t5-hfc@small", {"data.num_steps": 3, "memory.per_class": 7})
+        'folder-b0-t3-m7-hfc@small'
+    """
+    protocol = PROTOCOL.match(name)
+    if protocol is None:
+        return name
+    base, steps, memory = protocol["base"], protocol["steps"], protocol["memory"] or ""
+    fraction = changed.get("data.base_fraction")
+    if isinstance(fraction, int | float):
+        base = str(round(100 * fraction))
+    if "memory.per_class" in changed:
+        per_class = changed["memory.per_class"]
+        memory = "" if per_class is None else f"-m{per_class}"
+    steps = str(changed.get("data.num_steps", steps))
+    return f"{protocol['dataset']}-b{base}-t{steps}{memory}{name[protocol.end() :]}"
 
 
 def leaf_of(recipe: Recipe, name: str) -> str:

@@ -319,6 +319,7 @@ class Recipe:
         sources: Where the value of each leaf comes from.
         overrides: The leaves that the user has changed, with their values.
         paths: Where your data is, and which folders `hfc learn` has added.
+        base: Name of the recipe before the user changed it, if that is another.
 
     Raises:
         ValueError: If a value is not allowed, or memory and method do not fit.
@@ -339,6 +340,7 @@ class Recipe:
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
     paths: Mapping[str, Value] = field(default_factory=dict)
+    base: str | None = None
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
@@ -431,6 +433,8 @@ class Recipe:
         recipe["overrides"] = dict(self.overrides)
         if self.paths:
             recipe["own"] = dict(self.paths)
+        if self.base is not None:
+            recipe["base"] = self.base
         return json.loads(json.dumps(recipe))
 
     @classmethod
@@ -448,7 +452,7 @@ class Recipe:
         """
         held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
         if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
@@ -468,7 +472,9 @@ class Recipe:
             for key in ("overrides", "own")
         )
         return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides),
+            paths=paths,
+            base=held.get("base"),
         )
 
 

@@ -184,8 +184,8 @@ def paper_grid(table: pd.DataFrame) -> Grid:
 
 
 def comparison_grid(table: pd.DataFrame) -> Grid:
-    """A line per method, in the order of `METHODS`: as it is, with both losses, and what these add,
-    mean ± standard error. Marks say why a method cannot run.
+    """A line per method, in the order of `METHODS`, then those of the user's: as it is, with both
+    losses, and what these add, mean ± standard error. Marks say why a method cannot run.
     """
     headings = ["method"]
     cells: list[tuple[str, str]] = []
@@ -197,7 +197,8 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     numbers = {(row["row"], row["losses"], row["column"]): row for _, row in table.iterrows()}
     unable = {row: mark for row, mark in zip(table["row"], table["mark"], strict=True) if mark}
     lines = []
-    for row in sorted(set(table["row"]), key=METHODS.index):
+    known = [row for row in METHODS if row in set(table["row"])]
+    for row in dict.fromkeys([*known, *table["row"]]):
         texts = [_with_error(numbers.get((row, *cell))) for cell in cells]
         lines.append([f"`{row}`", *(["cannot run", *texts[1:]] if row in unable else texts)])
     seeds = sorted({int(count) for count in table["num_seeds"] if count})

@@ -48,11 +48,15 @@ class RunData:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one recipe, by seed. `label` tells it from the other groups of a report."""
+    """The runs of one recipe, by seed. `label` tells it from the other groups of a report.
+    `parents` are runs whose steps these hold as their first, because they have learned further
+    classes: no groups of their own.
+    """
 
     label: str
     runs: Sequence[RunData]
     unfinished: Sequence[RunData] = field(default=())  # shorter than the longest of the group
+    parents: Sequence[RunData] = field(default=())
 
     @property
     def recipe(self) -> Record:
@@ -83,7 +87,12 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]
 
 
 def group_runs(runs: Iterable[RunData]) -> list[Group]:
-    """Runs of equal recipes together, in the order met. A seed that stands twice is refused."""
+    """Runs of equal recipes together, in the order met. A seed that stands twice is refused.
+
+    A run and those that have learned further classes behind it are one chain, which the longest
+    stands for: it holds the rows of all. A recipe whose runs all are parts of longer ones is no
+    group.
+    """
     found: dict[str, list[RunData]] = {}
     for run in runs:
         found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
@@ -96,19 +105,39 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
                     f"{run.seed}. Leave one out."
                 )
             seeds[run.seed] = run
-    labels = _labels([own[0].recipe for own in found.values()])
+    everything = [run for own in found.values() for run in own]
+    parents = {run.path: [one for one in everything if continues(run, one)] for run in everything}
+    covered = {one.path for own in parents.values() for one in own}
+    kept = [own for own in found.values() if any(run.path not in covered for run in own)]
+    labels = _labels([own[0].recipe for own in kept])
     return [
-        _group(label, sorted(own, key=lambda run: run.seed))
-        for label, own in zip(labels, found.values(), strict=True)
+        _group(label, sorted(own, key=lambda run: run.seed), parents)
+        for label, own in zip(labels, kept, strict=True)
     ]
 
 
-def _group(label: str, runs: list[RunData]) -> Group:
+def continues(run: RunData, earlier: RunData) -> bool:
+    """Whether a run is an earlier one that has learned further classes: the same name and seed in
+    front, more folders learned, and the rows of the earlier one as its first.
+    """
+    learned, before = (one.recipe.get("own", {}).get("learn", []) for one in (run, earlier))
+    count = len(earlier.steps)
+    return (
+        len(learned) > len(before)
+        and learned[: len(before)] == before
+        and str(run.recipe["name"]).startswith(f"{earlier.recipe['name']}+")
+        and run.seed == earlier.seed
+        and run.steps["accuracy"][:count].tolist() == earlier.steps["accuracy"].tolist()
+    )
+
+
+def _group(label: str, runs: list[RunData], parents: Mapping[Path, Sequence[RunData]]) -> Group:
     last = max(run.last_step for run in runs)
     return Group(
         label,
         [run for run in runs if run.last_step == last],
         [run for run in runs if run.last_step < last],
+        [one for run in runs for one in parents[run.path]],
     )
 
 

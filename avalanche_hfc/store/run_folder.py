@@ -55,7 +55,7 @@ TIMES = frozenset(
 )  # the columns in which two equal runs may differ
 RECIPE_PARTS = ("data", "model", "train", "memory", "method", "sources", "overrides", "own")
 DATA_PLACE = "own.data"  # may change: the fingerprint of the data tells whether it is the same
-NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
+NO_SETTINGS = ("sources", "overrides", "base")  # of a recipe: they tell where its values come from
 NOTE_TYPES: Mapping[str, type] = {
     "recipe": dict,
     "seed": int,

@@ -75,14 +75,15 @@ def learn(
     recipe = longer_recipe(finished, Path(new), epochs)
     if data_root is not None and "data" in recipe.paths:
         recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
-    folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
-    if folder.resolve() == Path(path).resolve():
+    path = finished.folder.path
+    folder = Path(out) if out is not None else default_folder(path, Path(new))
+    if folder.resolve() == path.resolve():
         raise ValueError(
             f"{folder} is the run itself, which stays as it is. Choose another folder."
         )
     seed = finished.note["seed"]
     RunFolder(folder).check(recipe.as_dict(), seed)
-    root = data_root_of(recipe, data_root)
+    root = data_root_of(recipe, data_root or finished.note.get("data_root"))
     if (folder / "recipe.json").exists() and not resumable(folder):
         damaged = move_aside(folder)
         (progress or Progress()).remark(
@@ -224,17 +225,30 @@ def move_aside(folder: Path) -> Path:
 
 
 def accuracies(folder: Path | str, *, allow_code: bool = False) -> dict[str, Accuracy]:
-    """Of old and of new classes after the last step, by the classifier that the method uses;
-    `allow_code` as in `FinishedRun`.
+    """What the last step of a run has changed, by the classifier that the method uses.
+
+    Args:
+        folder: The run folder.
+        allow_code: As in `FinishedRun`.
+
+    Returns:
+        "before": of the old classes before the last step; "old" and "new": of the old and of the
+        new classes after it.
     """
     finished = FinishedRun(folder, allow_code=allow_code)
     nme = dict(finished.recipe.method.options).get("inference") == "nme"
+    correct = "correct_nme" if nme else "correct"
     rows = finished.folder.read("classes")
-    last = max((row["step"] for row in rows), key=int)
+    last = max(int(row["step"]) for row in rows)
+    before = [row for row in rows if int(row["step"]) == last - 1]
+    now = [row for row in rows if int(row["step"]) == last]
+    parts = {
+        "before": before,
+        "old": [row for row in now if int(row["brought_in"]) < last],
+        "new": [row for row in now if int(row["brought_in"]) == last],
+    }
     found = {}
-    for word, is_new in (("old", False), ("new", True)):
-        own = [row for row in rows if row["step"] == last and (row["brought_in"] == last) == is_new]
+    for word, own in parts.items():
         images = sum(int(row["total"]) for row in own)
-        correct = sum(int(row["correct_nme" if nme else "correct"]) for row in own)
-        found[word] = Accuracy(correct / images, len(own), images)
+        found[word] = Accuracy(sum(int(row[correct]) for row in own) / images, len(own), images)
     return found
