@@ -5,6 +5,8 @@ version trained.
 SINCE_0_1: dict[str, bool | int | float | None] = {
     "data.train_per_class": None,
     "data.test_per_class": None,
+    "data.num_classes": None,
+    "data.hold_out": None,
     "train.decay_all": True,
     "train.schedule_delay": 0,
     "model.stage_relu": None,

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 from collections import Counter
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -26,6 +27,27 @@ settings.load_profile("ours")
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def small_weights(tmp_path_factory, monkeypatch):
+    """The weights of scale small; random ones of their form where the package does not have them
+    yet.
+    """
+    from safetensors.torch import save_file
+
+    from avalanche_hfc.models import ViT
+    from avalanche_hfc.models import weights as files
+
+    if "small-mae" not in files.packaged_weights():
+        folder = tmp_path_factory.mktemp("weights")
+        model = ViT(
+            "vit_tiny_patch16_224", image_size=32, patch_size=8, msa_blocks=6,
+            backbone_options={"embed_dim": 192, "num_heads": 3},
+        )  # fmt: skip
+        tensors = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+        save_file(tensors, folder / "small-mae.safetensors", {"num_heads": "3"})
+        monkeypatch.setattr(files, "PACKAGED", folder)
 
 
 def pytest_collection_modifyitems(items):
@@ -53,3 +75,11 @@ def pytest_terminal_summary(terminalreporter):
             terminalreporter.write_line(
                 f"{tier:8}{numbers[tier]:6} tests{seconds[tier] / 60:7.1f} min"
             )
+
+
+@pytest.fixture
+def annotations_unchecked():
+    """As for a user, who has no type checker at run time: the package's own message must come."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

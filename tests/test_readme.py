@@ -53,6 +53,7 @@ def photos(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.usefixtures("small_weights")
 def test_your_photos_takes_five_commands_that_work_as_they_stand(photos):
     five = commands(section(TEXT, "## Your photos in five commands"))
     assert [words[0] for words in five] == ["data", "run", "report", "predict", "learn"]

@@ -2,6 +2,7 @@
 (image, class id).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,6 +53,10 @@ class TensorImages(Dataset):
             self.images[torch.from_numpy(positions)], np.asarray(self.targets)[positions]
         )
 
+    def with_targets(self, targets: Integer[np.ndarray, "n"]) -> "TensorImages":
+        """The same images with other class ids."""
+        return TensorImages(self.images, targets)
+
 
 class FileImages(Dataset):
     """Images in files, read when asked for; items hold PIL images in RGB. `upright` obeys the
@@ -82,6 +87,10 @@ class FileImages(Dataset):
             self.sizes,
             upright=self.upright,
         )
+
+    def with_targets(self, targets: Integer[np.ndarray, "n"]) -> "FileImages":
+        """The same images with other class ids."""
+        return FileImages(self.paths, targets.tolist(), self.sizes, upright=self.upright)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,14 +155,48 @@ def first_of_each_class(source: Source, num_train: int | None, num_test: int | N
 
 
 def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorImages | FileImages:
+    groups = _by_class(images, count, f"{count} {part} images of each class are asked for")
+    return images.subset(np.concatenate([group[:count] for group in groups]))
+
+
+def _by_class(images: TensorImages | FileImages, least: int, said: str) -> list[np.ndarray]:
+    """The positions of each class, in the order of the data. A class with fewer than `least` is a
+    ValueError that begins with `said`.
+    """
     targets = np.asarray(images.targets)
-    ranked = np.argsort(targets, kind="stable")
     sizes = np.bincount(targets)
-    short = np.flatnonzero(sizes < count)
+    short = np.flatnonzero(sizes < least)
     if len(short):
-        raise ValueError(
-            f"{count} {part} images of each class are asked for; class {short[0]} has "
-            f"{sizes[short[0]]}."
-        )
-    starts = np.cumsum(sizes) - sizes
-    return images.subset(np.concatenate([ranked[start : start + count] for start in starts]))
+        raise ValueError(f"{said}; class {short[0]} has {sizes[short[0]]}.")
+    return np.split(np.argsort(targets, kind="stable"), np.cumsum(sizes)[:-1])
+
+
+def of_classes(source: Source, class_ids: Sequence[int]) -> Source:
+    """The images of some classes, which get the ids 0, 1, … in the order given."""
+    new_ids = np.full(len(source.class_names), -1)
+    new_ids[list(class_ids)] = np.arange(len(class_ids))
+
+    def chosen(images: TensorImages | FileImages) -> TensorImages | FileImages:
+        targets = new_ids[images.targets]
+        kept = np.flatnonzero(targets >= 0)
+        return images.subset(kept).with_targets(targets[kept])
+
+    return replace(
+        source,
+        train=chosen(source.train),
+        test=chosen(source.test),
+        class_names=tuple(source.class_names[class_id] for class_id in class_ids),
+    )
+
+
+def hold_out(source: Source, count: int) -> Source:
+    """The last `count` training images of each class as test images, the others as training images;
+    the test images of the source are left out.
+    """
+    said = f"{count} training images of each class are to be held out and one is needed to train"
+    groups = _by_class(source.train, count + 1, said)
+    return replace(
+        source,
+        train=source.train.subset(np.concatenate([group[:-count] for group in groups])),
+        test=source.train.subset(np.concatenate([group[-count:] for group in groups])),
+    )

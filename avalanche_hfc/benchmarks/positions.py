@@ -20,7 +20,13 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from avalanche_hfc.benchmarks._draws import draws, generators_kept, sample_seeds, seed_generators
+from avalanche_hfc.benchmarks._draws import (
+    draws,
+    generators_kept,
+    key_hash,
+    seed_generators,
+    seeds_from,
+)
 from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
 
@@ -80,7 +86,7 @@ class PositionDataset(Dataset):
         _check_dataset(dataset)
         self.dataset = dataset
         self.copies = 1
-        self._key: tuple[int | str, ...] | None = None
+        self._key: Tensor | None = None  # (1,) its hash, in memory that loader processes share
         self._random: bool | None = None  # whether a transform draws; looked at when first asked
         with generators_kept():
             self._resolve(dataset)
@@ -109,13 +115,20 @@ class PositionDataset(Dataset):
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether a batch is a lookup in tensors, with nothing to do for a loader process."""
+        return all(
+            isinstance(source, _TensorSource) and not source.transforms for source in self.sources
+        )
+
     def seed_draws(self, *key: int | str) -> None:
         """Make the random draws of transforms depend on a key and the position of a sample only.
 
         The draws then do not depend on the order of the samples or on the number of loader
         processes, and the global random generators are not used. Copy 0 of a sample has the draws
         of a sample without copies. Draws of an underlying data set with its own `__getitems__` are
-        not affected.
+        not affected. Loader processes that already run follow from their next batch on.
 
         Args:
             *key: Integers and strings that the seed of each sample is derived from.
@@ -126,7 +139,14 @@ class PositionDataset(Dataset):
                 for number in range(len(self.sources))
             ]
             self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
-        self._key = key if self._random else None
+        if self._random:
+            if self._key is None:
+                self._key = torch.zeros(1, dtype=torch.int64).share_memory_()
+            self._key.copy_(torch.from_numpy(key_hash(key).view(np.int64).copy()))
+
+    def _seeds(self, positions: np.ndarray) -> list:
+        assert self._key is not None
+        return seeds_from(self._key.numpy().view(np.uint64), positions)
 
     def __getitem__(self, position: int) -> Sequence:
         """One sample, as the Avalanche data set gives it."""
@@ -137,14 +157,14 @@ class PositionDataset(Dataset):
         if self._key is None:
             return self.dataset[place]
         with generators_kept():
-            seed_generators(sample_seeds(self._key, np.asarray([position]))[0])
+            seed_generators(self._seeds(np.asarray([position]))[0])
             return self.dataset[place]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
         where = np.asarray(positions, dtype=np.int64)
         self._check_positions(where)
-        seeds = None if self._key is None else sample_seeds(self._key, where)
+        seeds = None if self._key is None else self._seeds(where)
         where = where % len(self)
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)

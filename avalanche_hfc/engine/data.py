@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
+from PIL import Image
+from torch import Tensor
 
 from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks import build_transforms
 from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
 from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
-from avalanche_hfc.benchmarks._images import JoinedImages, Source, first_of_each_class
+from avalanche_hfc.benchmarks._images import (
+    JoinedImages,
+    Source,
+    first_of_each_class,
+    hold_out,
+    of_classes,
+)
 from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
 from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
@@ -21,6 +29,7 @@ from avalanche_hfc.benchmarks.transforms import (
     CIFAR100,
     IMAGENET,
     ON_TENSORS,
+    PADDED_CROP_LIMIT,
     Statistics,
     Transform,
 )
@@ -102,8 +111,8 @@ def build_benchmark(
 
 
 def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = None) -> Source:
-    """The images of the recipe's data set, as many of each class as it selects, without folders
-    learned later; `known` as in `build_benchmark`.
+    """The images of the recipe's data set, the classes and as many images of each as it selects,
+    without folders learned later; `known` as in `build_benchmark`.
     """
     data, root = recipe.data, data_root_of(recipe, data_root)
     if root is None and data.dataset in NEEDED:
@@ -115,7 +124,34 @@ def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = 
         source = lookup(DATA_SETS, data.dataset, "data set").read(root, **options)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
-    return first_of_each_class(source, data.train_per_class, data.test_per_class)
+    if data.num_classes is not None:
+        source = of_classes(source, chosen_classes(recipe, source.class_names))
+    source = first_of_each_class(source, data.train_per_class, data.test_per_class)
+    return source if data.hold_out is None else hold_out(source, data.hold_out)
+
+
+def chosen_classes(recipe: Recipe, class_names: Sequence[str]) -> list[int]:
+    """The ids, in the data, of the classes that `num_classes` selects, in order."""
+    data, known = recipe.data, DATA_SETS[recipe.data.dataset]
+    if known.num_classes not in (None, len(class_names)):
+        raise ValueError(
+            f"{recipe.name}: {data.dataset} has {known.num_classes} classes, this data has "
+            f"{len(class_names)}."
+        )
+    check_num_classes(recipe, len(class_names))
+    named = known.paper_order if data.class_order is None else data.class_order
+    order = list(range(len(class_names))) if named is None else named
+    whole = Plan(1, 0, order, data.transforms, data.image_size, 0, paper_order=known.paper_order)
+    return whole.with_ids(class_names).order(len(class_names))[: data.num_classes]
+
+
+def check_num_classes(recipe: Recipe, num_classes: int | None) -> None:
+    """A ValueError where more classes are selected than there are."""
+    asked = recipe.data.num_classes
+    if asked is not None and num_classes is not None and asked > num_classes:
+        raise ValueError(
+            f"data.num_classes must be at most {num_classes}, the classes of the data, got {asked}."
+        )
 
 
 def data_root_of(recipe: Recipe, given: Root) -> Root:
@@ -138,6 +174,26 @@ def eval_transform(recipe: Recipe) -> Transform:
     return build_transforms(
         data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics
     )[1]
+
+
+def image_mode(recipe: Recipe) -> str:
+    """The mode of the PIL images that a recipe is trained on: "L" is grey."""
+    return "L" if recipe.data.dataset == "digits" else "RGB"
+
+
+def image_transform(recipe: Recipe) -> Transform:
+    """The eval transform for PIL images of any size and mode: where the recipe's never resizes, the
+    image is squashed to a square before.
+    """
+    data, mode, transform = recipe.data, image_mode(recipe), eval_transform(recipe)
+    squash = data.transforms not in ON_TENSORS and data.image_size <= PADDED_CROP_LIMIT
+    side = (data.image_size, data.image_size)
+
+    def prepare(image: Image.Image) -> Tensor:
+        image = image.convert(mode)
+        return transform(image.resize(side, Image.Resampling.BICUBIC) if squash else image)
+
+    return prepare
 
 
 def how_to(recipe: Recipe, root: Root) -> str:
@@ -176,14 +232,18 @@ def plan_of(recipe: Recipe, seed: int, added: Sequence[int] = ()) -> LongerPlan:
     later.
     """
     data, known = recipe.data, lookup(DATA_SETS, recipe.data.dataset, "data set")
+    check_num_classes(recipe, known.num_classes)
+    num_classes, order = data.num_classes or known.num_classes, data.class_order
+    if data.num_classes is not None and order is not None:
+        order = tuple(range(data.num_classes))  # the ids of `chosen_classes` are in order
     return LongerPlan(
         num_steps=data.num_steps,
         base_fraction=data.base_fraction,
-        class_order=data.class_order,
+        class_order=order,
         transforms=data.transforms,
         image_size=data.image_size,
         seed=seed,
-        num_classes=None if known.num_classes is None else known.num_classes + sum(added),
+        num_classes=None if num_classes is None else num_classes + sum(added),
         paper_order=known.paper_order,
         uneven=known.num_classes is None,
         added=tuple(added),

@@ -182,7 +182,7 @@ class GrowingColumns(ClassColumns):
             Logits of shape ``(b, C)``.
         """
         return self.padded(
-            outputs.new_full((len(outputs), self.out_features), UNSEEN_LOGIT).index_copy(
+            outputs.new_full((outputs.shape[0], self.out_features), UNSEEN_LOGIT).index_copy(
                 1, self.class_ids(), outputs
             )
         )

@@ -214,13 +214,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         """Features of a data set, or as many empty rows if the rule needs none."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
-        return features_of(
+        features = features_of(
             strategy.model,
             data,
             batch_size=strategy.eval_mb_size,
             device=strategy.device,
             num_workers=num_workers,
         )
+        if not features.isfinite().all():
+            clock = strategy.clock
+            raise FloatingPointError(
+                f"The features of the images are not finite after step {clock.train_exp_counter}, "
+                f"epoch {clock.train_exp_epochs - 1} (counted from 0): training has diverged. Try "
+                "a lower learning rate."
+            )
+        return features
 
     def class_means(
         self, strategy: Strategy, *, flip: bool = False

@@ -247,8 +247,9 @@ def check_stream(experience: Experience) -> None:
     """Raise a ValueError if the stream of the experience has a class in two experiences."""
     stream = getattr(experience, "origin_stream", None)
     benchmark = getattr(stream, "benchmark", None)
-    if hasattr(benchmark, "classes_in_experience"):
-        steps = benchmark.classes_in_experience[stream.name]
+    by_stream = getattr(benchmark, "classes_in_experience", None)
+    if stream is not None and by_stream is not None:
+        steps = by_stream[stream.name]
     else:
         steps = [
             getattr(other, "classes_in_this_experience", None) or ()

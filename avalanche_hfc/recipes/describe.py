@@ -20,6 +20,14 @@ IMAGES = {
 }  # of a class, in training
 # Images trained on in a second, with a teacher. At scale paper a guess for one data-centre GPU;
 # else measured on a core of a busy machine.
+AT_32_PX = {
+    "tsavit": 160,
+    "vit": 160,
+    "dytox": 130,
+    "convit": 150,
+    "resnet32": 200,
+    "resnet18": 75,
+}
 RATES = {
     "paper": {
         "tsavit": 250,
@@ -29,14 +37,8 @@ RATES = {
         "resnet32": 5000,
         "resnet18": 1200,
     },
-    "small": {
-        "tsavit": 300,
-        "vit": 300,
-        "dytox": 200,
-        "convit": 150,
-        "resnet32": 200,
-        "resnet18": 75,
-    },
+    "small": AT_32_PX,
+    "medium": AT_32_PX,
     "demo": {
         "tsavit": 1000,
         "vit": 1000,
@@ -73,12 +75,13 @@ def command(recipe: Recipe) -> str:
         f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()
     ]
     file = recipe.data.dataset == "npz" or (
-        recipe.data.dataset == "cifar100" and recipe.scale == "small"
+        recipe.data.dataset == "cifar100" and recipe.scale in ("small", "medium")
     )
     path = str(recipe.paths.get("data", "FILE" if file else "FOLDER"))
     data = [] if recipe.data.dataset == "digits" else ["--data", path]
     skip = ["--skip-bad"] if recipe.paths.get("skip_bad") else []
-    return shlex.join(["hfc", "run", recipe.name, *data, *skip, *changed])
+    device = ["--device", "cuda"] if recipe.scale == "paper" else []
+    return shlex.join(["hfc", "run", recipe.base or recipe.name, *data, *skip, *device, *changed])
 
 
 def text_of(value: Value) -> str:
@@ -101,7 +104,8 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
     data = recipe.data
     if data.dataset not in CLASSES:
         return None
-    classes, per_class = CLASSES[data.dataset], data.train_per_class or IMAGES[data.dataset]
+    classes = data.num_classes or CLASSES[data.dataset]
+    per_class = (data.train_per_class or IMAGES[data.dataset]) - (data.hold_out or 0)
     base = classes // 2 if data.base_fraction else 0
     arriving = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
     return [(count, count * per_class) for count in arriving]
@@ -109,6 +113,13 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
 
 def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """Images that pass through training in each step, all epochs of all phases; roughly."""
+    return [main + later for main, later in phases_by_step(recipe, sizes)]
+
+
+def phases_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Images that pass through the main epochs of each step, and through its later phases;
+    roughly.
+    """
     train, memory = recipe.train, recipe.memory
     seen_classes = seen_images = 0
     by_step = []
@@ -117,12 +128,13 @@ def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int
         if recipe.method.name in ON_ALL_SEEN:
             kept = seen_images
         images = arriving + kept
-        total = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        main = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        later = 0
         seen_classes, seen_images = seen_classes + classes, seen_images + arriving
         exemplars = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         for name, epochs in later_epochs(recipe).items() if step else ():
-            total += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
-        by_step.append(total)
+            later += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
+        by_step.append((main, later))
     return by_step
 
 
@@ -161,12 +173,12 @@ def cost(recipe: Recipe) -> str:
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
     if recipe.name not in SPECS:
-        return "no number of the paper: your data or method"
+        return "no number of the paper: your data, method or protocol"
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":
         return (
-            "no number of the paper: other data, networks and budgets. It stands for cells of "
+            "no number of the paper: other data, networks and budgets. It fills cells of "
             f"{', '.join(tables_of(recipe.name))}"
         )
     if not tables:

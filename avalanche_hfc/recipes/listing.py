@@ -33,7 +33,10 @@ def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
     if not first_table:
         near = get_close_matches(pattern, SPECS, n=4, cutoff=0.4)
         hint = f" Near ones: {', '.join(near)}." if near else ""
-        raise ValueError(f"No recipe matches {pattern!r}.{hint} `hfc list` shows all.")
+        raise ValueError(
+            f"No recipe matches {pattern!r}.{hint} `hfc list` shows all, and how recipes for "
+            "your data and methods are named."
+        )
     by_table: dict[tuple[str, str], list[str]] = {}
     for name, heading in first_table.items():
         by_table.setdefault(heading, []).append(name)
@@ -63,10 +66,7 @@ def braced(entries: list[TableCell]) -> list[str]:
         for row, numbers_of_steps in rows.items():
             same.setdefault(tuple(numbers_of_steps), []).append(row)
         for numbers, names in same.items():
-            memory = "" if spec.per_class is None else f"-m{spec.per_class}"
-            steps_list = braces([str(number) for number in numbers])
-            base = round(100 * spec.base_fraction)
-            protocol = f"{spec.dataset}-b{base}-t{steps_list}{memory}"
+            protocol = spec.protocol(braces([str(number) for number in numbers]))
             lines.append(f"{protocol}-{braces(names)}{BACKBONES[spec.backbone]}@{spec.scale}")
     return lines
 

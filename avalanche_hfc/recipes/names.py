@@ -1,6 +1,6 @@
 """Names of recipes.
 
-    DATASET-bBASE-tSTEPS[-mEXEMPLARS]-METHOD[+hfc][-BACKBONE]@SCALE
+    DATASET-bBASE-tSTEPS[-mEXEMPLARS][-VARIANT]-METHOD[+hfc][-BACKBONE]@SCALE
 
     cifar100-b0-t10-hfc@paper      cifar100-b50-t5-m20-podnet-cscct+hfc-resnet32@paper
     digits-b0-t5-baseline+tsa@demo
@@ -8,15 +8,16 @@
 DATASET     cifar100, imagenet100, imagenet1000, digits
 BASE        0: equal steps; 50: a base step with half of the classes comes first
 STEPS       the number of steps, the base step not counted
-EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 1000
-at scale small, 20 at scale demo
-METHOD      a row of a table: one of METHODS, or baseline+tsa, baseline+tsa+gfc, hfc-paper,
-hfc-official
+EXEMPLARS   of each class; left out: a total, that of the paper (2000; ImageNet-1000: 20000), 200
+at scale small, 1000 at medium, 20 at demo
+VARIANT     random (weights) or orders (the seed draws the class order); at scale small only
+METHOD      a row of a table: one of METHODS, or baseline+tsa, baseline+gfc, baseline+grd,
+baseline+tsa+gfc, hfc-paper, hfc-official
 +hfc        with both losses of HFC put into the method
 BACKBONE    resnet32, resnet18, convit (DyTox's encoder, the paper's "ViT-Tiny"); left out: a ViT,
 ViT-Base at scale paper.
-            resnet18 exists at scale paper only: resnet32 stands for it at the others
-SCALE       paper, small, demo
+            resnet18 exists at scale paper only: resnet32 stands for it at scale demo
+SCALE       paper, small, medium, demo
 
 A name is written by `Spec.name` alone; reading one is finding it among those written.
 """
@@ -47,6 +48,8 @@ ROWS = {
     "hfc-paper": Row("hfc", "tsavit", (("form", "paper"),)),
     "hfc-official": Row("hfc", "tsavit", (("form", "official"),)),
     "baseline+tsa": Row("baseline", "tsavit"),
+    "baseline+gfc": Row("baseline", "vit", (("losses", "gfc"),)),
+    "baseline+grd": Row("baseline", "vit", (("losses", "grd"),)),
     "baseline+tsa+gfc": Row("baseline", "tsavit", (("losses", "gfc"),)),
     "dytox": Row("dytox", "dytox"),
 }  # every other row is the method of that name on a plain ViT
@@ -63,13 +66,20 @@ class Spec(NamedTuple):
     losses: str
     backbone: str
     scale: str
+    variant: str = ""  # a key of VARIANTS
 
     @property
     def name(self) -> str:
-        memory = "" if self.per_class is None else f"-m{self.per_class}"
         losses = "+hfc" if self.losses == "hfc" else ""
-        protocol = f"{self.dataset}-b{round(100 * self.base_fraction)}-t{self.num_steps}{memory}"
+        protocol = self.protocol(str(self.num_steps))
         return f"{protocol}-{self.row}{losses}{BACKBONES[self.backbone]}@{self.scale}"
+
+    def protocol(self, num_steps: str) -> str:
+        """The part of the name before the method, with this text for the number of steps."""
+        memory = "" if self.per_class is None else f"-m{self.per_class}"
+        variant = f"-{self.variant}" if self.variant else ""
+        base = round(100 * self.base_fraction)
+        return f"{self.dataset}-b{base}-t{num_steps}{memory}{variant}"
 
     @property
     def parts(self) -> Row:

@@ -1,8 +1,8 @@
 """Published settings of the methods with their own backbones: (source, values). SGD has momentum
 0.9.
 
-`drops_at` are fractions of the epochs. Where a publication specifies no value for a data set, that
-of the nearest one is used, and a comment says so.
+`drops_at` are fractions of the epochs. Where a publication names no value for a data set, that of
+the nearest one is taken and said so.
 """
 
 from typing import Any
@@ -121,8 +121,8 @@ PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, Options]] = {
 
 TRAINED_AS = {"vit-tiny": "dytox"}  # backbones that all methods train as the one they come from
 
-# (method, condition). At scale paper: "cifar100" or "imagenet" by the data; "cnn" and
-# "cnn-<data set>" with a ResNet. At scales paper and small: "<data set>-b<base>-t<steps>". "demo".
+# (method, condition): the scale. At scale paper also "cifar100" or "imagenet" by the data, "cnn"
+# and "cnn-<data set>" with a ResNet. At all but demo also "<data set>-b<base>-t<steps>".
 POD_IMAGENET: Layers = (
     ("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),
 )
@@ -182,6 +182,10 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
             dict(repeats=1),
         ),
     ),
+    **{
+        ("dytox", scale): (("our choice: one budget for all methods", dict(repeats=1)),)
+        for scale in ("small", "medium")
+    },
     ("ranpac", "paper"): (("published: RanPAC", dict(num_features=10000)),),
     ("ranpac", "demo"): (("our choice, that of `hfc demo`", dict(num_features=500)),),
 }

@@ -1,6 +1,7 @@
 """What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
 
 import json
+import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,7 +20,8 @@ from avalanche_hfc.recipes.signatures import (
 
 SCALES = {
     "paper": "the paper's data and models; a GPU",
-    "small": "real CIFAR-100 images, small networks; minutes on two cores",
+    "small": "20 classes of CIFAR-100, a small pre-trained ViT; minutes on one core",
+    "medium": "100 classes of CIFAR-100, the same ViT; half an hour on one core",
     "demo": "digits, tiny networks; seconds",
 }
 CHOICES = {
@@ -68,6 +70,11 @@ class DataRecipe:
         train_per_class: Number of training images of each class, the first ones in the order of the
             data; None for all.
         test_per_class: The same for test images.
+        num_classes: Take the first classes of the order; None for all. Where the seed draws the
+            order, those of the paper's order, or of the data where it has none.
+        hold_out: Number of training images of each class, the last ones, that become the test
+            images; the test images of the data are then not used. None for the data's own test
+            images.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -81,6 +88,8 @@ class DataRecipe:
     image_size: int
     train_per_class: int | None
     test_per_class: int | None
+    num_classes: int | None
+    hold_out: int | None
 
     def __post_init__(self) -> None:
         positive(
@@ -89,7 +98,19 @@ class DataRecipe:
             image_size=self.image_size,
             train_per_class=self.train_per_class,
             test_per_class=self.test_per_class,
+            num_classes=self.num_classes,
+            hold_out=self.hold_out,
         )
+        if self.hold_out is not None and self.test_per_class is not None:
+            raise ValueError(
+                f"data.hold_out ({self.hold_out}) takes the place of the test images: "
+                f"data.test_per_class must be none, got {self.test_per_class}."
+            )
+        if self.hold_out is not None and self.hold_out >= (self.train_per_class or math.inf):
+            raise ValueError(
+                f"data.hold_out must be below data.train_per_class ({self.train_per_class}), got "
+                f"{self.hold_out}."
+            )
         if self.base_fraction not in (0, 0.5):
             raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
 
@@ -298,6 +319,7 @@ class Recipe:
         sources: Where the value of each leaf comes from.
         overrides: The leaves that the user has changed, with their values.
         paths: Where your data is, and which folders `hfc learn` has added.
+        base: Name of the recipe before the user changed it, if that is another.
 
     Raises:
         ValueError: If a value is not allowed, or memory and method do not fit.
@@ -318,6 +340,7 @@ class Recipe:
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
     paths: Mapping[str, Value] = field(default_factory=dict)
+    base: str | None = None
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
@@ -410,6 +433,8 @@ class Recipe:
         recipe["overrides"] = dict(self.overrides)
         if self.paths:
             recipe["own"] = dict(self.paths)
+        if self.base is not None:
+            recipe["base"] = self.base
         return json.loads(json.dumps(recipe))
 
     @classmethod
@@ -427,7 +452,7 @@ class Recipe:
         """
         held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
         if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
@@ -447,7 +472,9 @@ class Recipe:
             for key in ("overrides", "own")
         )
         return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides),
+            paths=paths,
+            base=held.get("base"),
         )
 
 

@@ -14,18 +14,22 @@ from avalanche_hfc.recipes.published import (
 )
 from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.signatures import method_options, model_options
+from avalanche_hfc.recipes.tuned import TUNED
 
 Layer = tuple[str, Mapping[str, Value]]
 OURS = "our choice"
 TABLE = "the paper's tables"
-SMALL = "our choice, for minutes on two cores; nothing was tuned"
+SMALL = "our choice, docs/protocol.md"
 # so that the first step is learned and a seed takes a minute or two; none was tuned for a method
 TINY = "our choice, that of `hfc demo`"
-SMALL_OR_TINY = {"small": SMALL, "demo": TINY}
-HALF = "our choice: half of the paper's, as half of the images are used"
+OF_SCALE = {"small": SMALL, "medium": SMALL, "demo": TINY}
 RELEASED = "released code of HFC"
 EVERY = "released code of HFC; the paper names no setting of this method with ViT-Base"
 
+SMALL_WEIGHTS = "small-mae"  # as `models.packaged_weights` names them
+SMALL_CLASSES = 20
+SMALL_EPOCHS = 5
+MEM_SIZES = {"small": 200, "medium": 1000}  # ten images of each class in the end
 DEMO_EPOCHS = 20
 DEMO_MEMORY = 20  # two images of each class in the end
 
@@ -49,18 +53,35 @@ VITS: dict[str, dict[str, Value]] = {
         "backbone": "vit_tiny_patch16_224",
         "patch_size": patch_size,
         "embed_dim": embed_dim,
-        "num_heads": 4,
+        "num_heads": num_heads,
+        "weights": weights,
     }
-    for scale, patch_size, embed_dim in (("small", 8, 128), ("demo", 4, 64))
+    for scale, patch_size, embed_dim, num_heads, weights in (
+        ("small", 8, 192, 3, SMALL_WEIGHTS),
+        ("medium", 8, 192, 3, SMALL_WEIGHTS),
+        ("demo", 4, 64, 4, None),
+    )
+}
+SMALL_CONVIT: dict[str, Value] = {
+    "patch_size": 8,
+    "embed_dim": 144,
+    "num_blocks": 4,
+    "num_heads": 9,
 }
 CONVITS: dict[str, dict[str, Value]] = {
-    "small": {"patch_size": 8, "embed_dim": 144, "num_blocks": 4, "num_heads": 9},
+    "small": SMALL_CONVIT,
+    "medium": SMALL_CONVIT,
     "demo": {"patch_size": 4, "embed_dim": 64, "num_blocks": 2, "num_heads": 4},
 }
 MSA_BLOCKS = {
-    "small": 4,
+    "small": 5,
+    "medium": 5,
     "demo": 2,
 }  # of a TSAViT; a plain ViT has one block more, so that the depth is the same
+VARIANTS: dict[str, dict[str, Value]] = {
+    "random": {"model.weights": None},
+    "orders": {"data.class_order": None},
+}
 
 
 def from_layers(name: str, scale: str, layers: Iterable[Layer]) -> Recipe:
@@ -77,12 +98,20 @@ def layers(spec: Spec) -> Iterator[Layer]:
     """All layers of a recipe, in order."""
     for part in (data, model, train, memory, method):
         yield from part(spec)
+    if spec.scale in MEM_SIZES:
+        tuned = TUNED.get(spec.row, TUNED.get(spec.parts.method, {}))
+        yield "tuned on held-out images of CIFAR-100", tuned
+    if spec.variant:
+        yield "the recipe's name", VARIANTS[spec.variant]
 
 
 def data(spec: Spec) -> Iterator[Layer]:
     joint = spec.parts.method in UPPER_BOUNDS
     protocol = {"data.num_steps": spec.num_steps, "data.base_fraction": spec.base_fraction}
-    yield "the whole data set", {"data.train_per_class": None, "data.test_per_class": None}
+    yield (
+        "the whole data set",
+        values("data", train_per_class=None, test_per_class=None, num_classes=None, hold_out=None),
+    )
     yield (
         (OURS + ": one training, which the paper prints under every T" if joint else TABLE),
         protocol,
@@ -100,17 +129,17 @@ def data(spec: Spec) -> Iterator[Layer]:
         return
     yield TABLE if spec.scale == "paper" else SMALL, {"data.dataset": spec.dataset}
     yield RELEASED, {"data.class_order": "paper"}
-    if spec.scale == "small":
+    if spec.scale in MEM_SIZES:
         yield (
             SMALL,
-            {
-                "data.image_size": 16 if spec.backbone == "resnet-32" else 32,
-                "data.transforms": "plain",
-            },
-        )
-        yield (
-            "our choice: half of the images",
-            {"data.train_per_class": 250, "data.test_per_class": 50},
+            values(
+                "data",
+                image_size=32,
+                transforms="plain",
+                num_classes=SMALL_CLASSES if spec.scale == "small" else None,
+                train_per_class=250,
+                test_per_class=50,
+            ),
         )
         return
     yield "Sec. 4.1: as DyTox, without mixup", {"data.transforms": "dytox"}
@@ -131,7 +160,7 @@ def model(spec: Spec) -> Iterator[Layer]:
         source, published = PUBLISHED_MODELS.get((spec.parts.method, spec.model), ("", {}))
         yield source, values("model", **published)
     elif spec.scale != "paper":
-        yield SMALL_OR_TINY[spec.scale], values("model", **CONVITS[spec.scale])
+        yield OF_SCALE[spec.scale], values("model", **CONVITS[spec.scale])
     elif spec.dataset != "cifar100":
         yield "published: DyTox, 224 px", {"model.patch_size": 16}
 
@@ -139,7 +168,7 @@ def model(spec: Spec) -> Iterator[Layer]:
 def vit(spec: Spec) -> Iterator[Layer]:
     if spec.scale != "paper":
         blocks = MSA_BLOCKS[spec.scale] + (spec.model == "vit")
-        yield SMALL_OR_TINY[spec.scale], values("model", **VITS[spec.scale], msa_blocks=blocks)
+        yield OF_SCALE[spec.scale], values("model", **VITS[spec.scale], msa_blocks=blocks)
         return
     yield (
         "Sec. 4.1: ViT-Base from MAE",
@@ -181,12 +210,12 @@ def train(spec: Spec) -> Iterator[Layer]:
         )
         if spec.backbone == "resnet-32":
             yield "our choice: a ResNet takes longer and learns sooner", values("train", epochs=5)
-    elif spec.scale == "small":
+    elif spec.scale in MEM_SIZES:
         yield (
             SMALL,
-            values("train", optimizer="adamw", lr=1e-3, weight_decay=0.01, batch_size=64, epochs=5),
+            values("train", optimizer="adamw", lr=5e-4, weight_decay=0.01, batch_size=64),
         )
-        yield SMALL, values("train", schedule="cosine", lowest_lr=1e-5, warm_up_epochs=0)
+        yield SMALL, values("train", epochs=SMALL_EPOCHS, schedule="cosine", lowest_lr=1e-5)
     elif spec.backbone == "vit-base":
         whose = RELEASED if spec.parts.method == "hfc" else EVERY
         yield f"{whose}; the text says SGD", values("train", optimizer="adamw")
@@ -220,14 +249,13 @@ def memory(spec: Spec) -> Iterator[Layer]:
     if spec.parts.method in WITHOUT_MEMORY:
         yield "the method keeps no memory", neither
         return
-    source = {"paper": TABLE, "small": HALF, "demo": TINY}[spec.scale]
     total = {
-        "small": 1000,
+        **MEM_SIZES,
         "demo": DEMO_MEMORY,
         "paper": 20000 if spec.dataset == "imagenet1000" else 2000,
     }[spec.scale]
     yield (
-        source,
+        OF_SCALE.get(spec.scale, TABLE),
         {
             **neither,
             **(
@@ -264,7 +292,7 @@ def method(spec: Spec) -> Iterator[Layer]:
             else EVERY
         )
         yield whose, values("method", drop_last=True)
-    if spec.scale == "small" and "tune_epochs" in options:
+    if spec.scale in MEM_SIZES and "tune_epochs" in options:
         yield SMALL, values("method", tune_epochs=3)
     yield (
         "the recipe's name",
@@ -278,15 +306,13 @@ def method(spec: Spec) -> Iterator[Layer]:
 
 def conditions(spec: Spec) -> Iterator[str]:
     """Those of PUBLISHED_METHODS that a recipe meets."""
-    if spec.scale == "demo":
-        yield "demo"
-        return
+    yield spec.scale
     if spec.scale == "paper":
-        yield "paper"
         yield "cifar100" if spec.dataset == "cifar100" else "imagenet"
         if spec.backbone.startswith("resnet"):
             yield from ("cnn", f"cnn-{spec.dataset}")
-    yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
+    if spec.scale != "demo":
+        yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
 def values(part: str, **options: Value) -> dict[str, Value]:

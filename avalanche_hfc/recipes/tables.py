@@ -1,8 +1,8 @@
-"""The paper's ten tables as recipes, for each scale. The keys of a cell are columns of
-experiments/paper.csv.
+"""The tables as recipes: the paper's ten and ours, for each scale that has them. The keys of a cell
+are columns of experiments/paper.csv.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from avalanche_hfc.recipes.names import Spec
@@ -14,19 +14,33 @@ from avalanche_hfc.recipes.options import (
     WITHOUT_LOSSES,
     WITHOUT_MEMORY,
 )
+from avalanche_hfc.recipes.settings import MEM_SIZES
 
 EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
 COMPARED = (*EIGHT, "hfc", "joint")
 PRACTICAL = ("ncm", "ranpac", "frozen-replay", "wa")  # what a practitioner would try first
 ABLATION = ("baseline", "baseline+tsa", "baseline+tsa+gfc", "hfc")
+FH_ROWS = ("icarl", "foster", "afc", "dytox", *ABLATION)
 STEPS: dict[str, dict[float | int, tuple[int, ...]]] = {  # data set: base fraction: T
     "cifar100": {0: (5, 10, 20, 25, 50), 0.5: (5, 10, 25, 50)},
     "imagenet100": {0: (5, 10, 20, 25), 0.5: (5, 10, 25, 50)},
     "imagenet1000": {0: (5, 10)},
 }
 MEMORY = {"cifar100": 2000, "imagenet100": 2000, "imagenet1000": 20000}
-PER_CLASS = {"paper": 20, "small": 10, "demo": 2}
+PER_CLASS = {"paper": 20, "demo": 2}
+FURTHER_PROTOCOLS = ("hfc", "herding-replay", "icarl", "podnet", "foster", "dytox", "ncm")
+WITH_MEMORY = ("hfc", "herding-replay", "icarl", "podnet")
+IN_SHORT = ("hfc", "herding-replay", "podnet", "ncm")
+EXEMPLARS = (5, 10, 20, 50)  # of each class
+OF_AVALANCHE_COMPARED = (
+    "avalanche-replay",
+    "avalanche-lwf-fixed",
+    "avalanche-er_ace-fixed",
+    "avalanche-der-fixed",
+    "avalanche-icarl-fixed",
+    "avalanche-bic-fixed",
+)
 
 
 class PaperCell(NamedTuple):
@@ -56,7 +70,7 @@ class PaperCell(NamedTuple):
 class TableCell(NamedTuple):
     """A cell of a table and the recipe that fills it.
 
-    At the scales small and demo the recipe has other data, and its number is not compared with the
+    At scale demo the recipe has other data, and its number is not compared with the
     paper's.
 
     Attributes:
@@ -124,9 +138,7 @@ PAPER: dict[str, list[PaperCell]] = {
         for cell in compared(data, ABLATION, steps=(5, 10, 25), base=(0,))
     ],
     "per-class-20": [*twenty_per_class()],
-    "fh": [
-        *compared("cifar100", ("icarl", "foster", "afc", "dytox", *ABLATION), steps=(5,), base=(0,))
-    ],
+    "fh": [*compared("cifar100", FH_ROWS, steps=(5,), base=(0,))],
     "steps-imagenet100": [*compared("imagenet100", steps=(10,), base=(0,))],
     "steps-imagenet1000": [*compared("imagenet1000", steps=(10,), base=(0,))],
     "steps-plug-and-play": [*plug_and_play("cifar100", "resnet-32", (10,))],
@@ -164,14 +176,14 @@ FURTHER["practical"] += [
 
 
 def spec_of(cell: PaperCell, scale: str) -> Spec:
-    """The recipe that fills a cell. Joint training is one training on all classes, which the paper
-    prints under every T.
+    """The recipe that fills a cell of the paper. Joint training is one training on all classes,
+    which the paper prints under every T.
     """
-    dataset = {"paper": cell.dataset, "small": "cifar100", "demo": "digits"}[scale]
+    demo = scale == "demo"
+    dataset, num_steps = ("digits", 5) if demo else (cell.dataset, cell.num_steps)
     per_class = None if cell.per_class is None else PER_CLASS[scale]
-    num_steps = 5 if scale == "demo" else cell.num_steps
     backbone = (
-        "resnet-32" if scale != "paper" and cell.backbone == "resnet-18" else cell.backbone
+        "resnet-32" if demo and cell.backbone == "resnet-18" else cell.backbone
     )  # small images, a third of the time
     if cell.row in UPPER_BOUNDS:
         return Spec(dataset, 0, 1, None, cell.row, cell.losses, backbone, scale)
@@ -183,31 +195,111 @@ def spec_of(cell: PaperCell, scale: str) -> Spec:
 
 
 def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
-    """The cells that a scale has: all, but with ten classes one column for each base fraction, the
-    first. Their recipes are noted.
+    """The cells that scale paper or demo has: all, but with ten classes one column for each base
+    fraction, the first. Their recipes are noted.
     """
     if scale == "demo":
         cells = [*{cell._replace(num_steps=0): cell for cell in reversed(cells)}.values()][::-1]
-    specs = [spec_of(cell, scale) for cell in cells]
+    return noted(cells, [spec_of(cell, scale) for cell in cells])
+
+
+def noted(cells: Iterable[PaperCell], specs: Sequence[Spec]) -> list[TableCell]:
+    """The cells with their recipes, which are noted in `SPECS`."""
     SPECS.update({spec.name: spec for spec in specs})
     return [TableCell(cell, spec.name) for cell, spec in zip(cells, specs, strict=True)]
 
 
-def at_all_scales(tables: dict[str, list[PaperCell]]) -> dict[str, dict[str, list[TableCell]]]:
+def at_scales(
+    tables: Mapping[str, list[PaperCell]], scales: Iterable[str]
+) -> dict[str, dict[str, list[TableCell]]]:
+    """The paper's cells of each table at these scales."""
     return {
-        table: {scale: cells_at(cells, scale) for scale in ("paper", "small", "demo")}
+        table: {scale: cells_at(cells, scale) for scale in scales}
         for table, cells in tables.items()
     }
 
 
+# The scales small and medium: cells of their own, under their own names
+
+
+def small_cells(
+    rows: Iterable[str],
+    protocols: Iterable[tuple[float | int, int]] = ((0, 5),),
+    *,
+    losses: str = "host",
+    per_class: int | None = None,
+    variant: str = "",
+    scale: str = "small",
+) -> list[TableCell]:
+    """Cells of these rows under some protocols, each (base fraction, number of steps)."""
+    model = "vit-small, random weights" if variant == "random" else "vit-small"
+    mem_size = MEM_SIZES[scale] if per_class is None else None
+    cells = [
+        PaperCell(row, losses, model, "cifar100", *protocol, mem_size, per_class)
+        for row in rows
+        for protocol in protocols
+    ]
+    return noted(cells, [small_spec(cell, scale, variant) for cell in cells])
+
+
+def small_spec(cell: PaperCell, scale: str, variant: str) -> Spec:
+    base_fraction, num_steps = cell.base_fraction, cell.num_steps
+    if cell.row in UPPER_BOUNDS:
+        base_fraction, num_steps = 0, 1
+    return Spec(
+        "cifar100",
+        base_fraction,
+        num_steps,
+        cell.per_class,
+        cell.row,
+        cell.losses,
+        "vit-base",
+        scale,
+        variant,
+    )
+
+
 SPECS: dict[str, Spec] = {}  # every recipe by its name
-TABLES = at_all_scales(PAPER)
+TABLES = at_scales(PAPER, ("paper", "demo"))
+FURTHER_TABLES = at_scales(FURTHER, ("paper", "demo"))
 ON_DIGITS = {  # tables of the scale demo alone
     "methods": METHODS_ON_DIGITS,
     "demo": [
         cell for cell in METHODS_ON_DIGITS if cell.row in DEMO_METHODS and cell.losses == "host"
     ],
 }
-FURTHER_TABLES = at_all_scales(FURTHER) | {
-    table: {"demo": cells_at(cells, "demo")} for table, cells in ON_DIGITS.items()
+FURTHER_TABLES |= at_scales(ON_DIGITS, ("demo",))
+ALL_PROTOCOLS = ((0, 5), (0, 10), (0.5, 5), (0.5, 10))
+HOSTS = tuple(row for row in METHODS if row not in WITHOUT_LOSSES)
+AT_SMALL = {
+    "comparison": small_cells(
+        (
+            "hfc",
+            "hfc-paper",
+            "hfc-official",
+            *EIGHT,
+            "finetune",
+            "herding-replay",
+            "joint",
+            *OF_AVALANCHE_COMPARED,
+            *PRACTICAL,
+        )
+    ),
+    "protocols": small_cells(FURTHER_PROTOCOLS, ((0, 10), (0.5, 5))),
+    "ablation": small_cells(
+        ("baseline", "baseline+tsa", "baseline+gfc", "baseline+grd", "baseline+tsa+gfc", "hfc")
+    ),
+    "plug-and-play": small_cells(HOSTS) + small_cells(HOSTS, losses="hfc"),
+    "memory": [
+        entry for per_class in EXEMPLARS for entry in small_cells(WITH_MEMORY, per_class=per_class)
+    ],
+    "initialisation": small_cells((*WITH_MEMORY, "ncm"))
+    + small_cells((*WITH_MEMORY, "ncm"), variant="random"),
+    "order": small_cells(IN_SHORT, variant="orders"),
+    "cifar100": small_cells(COMPARED, ALL_PROTOCOLS),
+    "fh": small_cells(FH_ROWS),
+    **{table: small_cells(rows, ALL_PROTOCOLS) for table, rows in FURTHER_ROWS.items()},
 }
+for _table, _cells in AT_SMALL.items():
+    (TABLES if _table in TABLES else FURTHER_TABLES).setdefault(_table, {})["small"] = _cells
+FURTHER_TABLES["comparison"]["medium"] = small_cells(IN_SHORT, ((0, 10),), scale="medium")

@@ -33,7 +33,7 @@ MEMORY = (
     f"our choice for your data: {PER_CLASS} exemplars per class, or a fifth of the training images "
     "of the smallest class if that is less"
 )
-IMAGE_SIZES = {"paper": 224, "small": 64, "demo": 32}
+IMAGE_SIZES = {"paper": 224, "small": 32, "medium": 32, "demo": 32}
 NAME = re.compile(
     r"(?P<dataset>[a-z0-9]+)(?:-b(?P<base>\d+))?(?:-t(?P<steps>\d+))?(?:-m(?P<per_class>\d+))?"
     r"(?:-(?P<row>.+?))??(?P<losses>\+hfc)?(?P<backbone>-resnet32|-resnet18|-convit)?(?:@(?P<scale>[^@]*))?"
@@ -82,6 +82,7 @@ def data_sets(scale: str) -> tuple[str, ...]:
     return *USER_DATA, *{
         "paper": ("cifar100", "imagenet100", "imagenet1000"),
         "small": ("cifar100",),
+        "medium": ("cifar100",),
         "demo": ("digits",),
     }[scale]
 
@@ -155,7 +156,10 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
             base_fraction=spec.base_fraction,
         ),
     )
-    yield "all of your images", {"data.train_per_class": None, "data.test_per_class": None}
+    yield (
+        "all of your images",
+        values("data", train_per_class=None, test_per_class=None, num_classes=None),
+    )
     yield (
         CHOICE,
         {

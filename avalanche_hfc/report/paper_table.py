@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._types import Json, Options, Record
-from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
+from avalanche_hfc.recipes import SCALES, TABLES, PaperCell, TableCell, recipe
 from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
 from avalanche_hfc.recipes.signatures import method_class
@@ -22,6 +22,7 @@ from avalanche_hfc.report.tables import (
     comparison_grid,
     latex,
     markdown,
+    measures_grid,
     paper_grid,
 )
 from avalanche_hfc.store.read import RunData
@@ -29,22 +30,34 @@ from avalanche_hfc.store.rows import METHOD_COLUMNS, replace_file
 from avalanche_hfc.store.run_folder import as_json
 
 
-def paper_leader(row: Record) -> tuple[str, str]:
-    """Row and losses that the paper compares with: HFC, on other backbones both losses inside."""
-    return ("hfc", "host") if row["backbone"] == "vit-base" else (row["row"], "hfc")
+def hfc(row: Record) -> Record:
+    """HFC under the same protocol."""
+    return {"row": "hfc", "losses": "host"}
 
 
-def both_losses(row: Record) -> tuple[str, str]:
-    """Row and losses of the same method with both losses inside."""
-    return row["row"], "hfc"
+def both_losses(row: Record) -> Record:
+    """The same method with both losses inside."""
+    return {"losses": "hfc"}
+
+
+def paper_leader(row: Record) -> Record:
+    """What the paper compares with: HFC, on other backbones both losses inside."""
+    shared = ("vit-base", DEMO_BACKBONES["vit-base"])
+    return hfc(row) if row["backbone"] in shared else both_losses(row)
+
+
+def pretrained(row: Record) -> Record:
+    """The same from the weights of the scale."""
+    return {"backbone": "vit-small"}
 
 
 class TableForm(NamedTuple):
     """What a table shows.
 
-    `columns` are `measures` of a run, or "steps", its accuracy after each step. `over_steps`: also
-    the mean over all T. `leads`: columns that are compared with `leader`, seed by seed, and how the
-    difference is called. `files`: where CSV, markdown and LaTeX go; with `rows_in`, there the rows
+    `columns` are `measures` of a run, "average_nme", the mean over steps by the nearest mean, or
+    "steps", its accuracy after each step. `over_steps`: also the mean over all T. `leads`: columns
+    that are compared with what `leader` changes of a row, seed by seed, and how the difference is
+    called. `files`: where CSV, markdown and LaTeX go; with `rows_in`, there the rows
     of its runs and what they were trained with, too. `titled`: the markdown has the title.
     `unable`: methods without a number, whose class says why.
     """
@@ -53,7 +66,7 @@ class TableForm(NamedTuple):
     columns: tuple[str, ...] = ("average",)
     over_steps: bool = False
     leads: Mapping[str, str] = {}
-    leader: Callable[[Record], tuple[str, str]] = paper_leader
+    leader: Callable[[Record], Record] = paper_leader
     grid: Callable[[pd.DataFrame], Grid] = paper_grid
     files: tuple[str, str, str] = ("{}.csv", "{}.md", "{}.tex")
     rows_in: str = ""
@@ -61,6 +74,15 @@ class TableForm(NamedTuple):
     unable: tuple[str, ...] = ()
 
 
+# From the scales small and medium: every measure, with the difference from a leader
+MEASURED: Options = {
+    "columns": ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds"),
+    "leads": {"average": "Δ average", "last": "Δ last"},
+    "leader": hfc,
+    "grid": measures_grid,
+    "files": ("{}/summary.csv", "{}/table.md", "{}/table.tex"),
+    "rows_in": "{}",
+}
 MEAN_LED: Options = {"over_steps": True, "leads": {"mean": "improvement"}}
 STEPS: Options = {"columns": ("steps", "average"), "leads": {"average": "improvement"}}
 FORMS = {
@@ -97,10 +119,35 @@ FORMS = {
         unable=CANNOT_RUN,
     ),
     "demo": TableForm("Four methods on split digits", ("average", "last", "fh", "seconds")),
+    "practical": TableForm("What a practitioner would try first", ("average", "last")),
+    "comparison": TableForm("Methods compared", **MEASURED),
+    "protocols": TableForm("Other protocols", **MEASURED),
+    "memory": TableForm("Number of exemplars", **MEASURED),
+    "initialisation": TableForm("Initial weights", **MEASURED | {"leader": pretrained}),
+    "order": TableForm("Class orders, another one for each seed", **MEASURED),
 }
+FORMS_OF_SMALL = {  # of tables that the paper has, too
+    "cifar100": TableForm("Methods under four protocols", **MEASURED),
+    "ablation": TableForm("Parts of HFC", **MEASURED),
+    "plug-and-play": TableForm(
+        "L_FC and L_RD inside other methods", **MEASURED | {"leader": both_losses}
+    ),
+    "fh": TableForm("Forgetting heterogeneity beside accuracy", **MEASURED),
+    "avalanche": TableForm("Avalanche's own strategies", **MEASURED),
+    "hfc-forms": TableForm("HFC as default, as printed and as released", **MEASURED),
+    "practical": TableForm("What a practitioner would try first", **MEASURED),
+}
+ONE_STEP = {"average": "last", "steps": "last", "average_nme": "last_nme"}
+DEMO_BACKBONES = {"vit-base": "tiny-vit", "vit-tiny": "tiny-convit", "resnet-18": "resnet-32"}
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
 Row = Json
+
+
+def form_of(table: str, scale: str) -> TableForm:
+    """What a table shows at a scale."""
+    own = FORMS_OF_SMALL if scale in ("small", "medium") else {}
+    return own.get(table, FORMS[table])
 
 
 def table_of(
@@ -117,7 +164,8 @@ def table_of(
 
     Args:
         table: its name, a key of `FORMS`.
-        scale: paper, small or demo.
+        scale: one of `SCALES`. At demo each recipe stands once, as what it is: on digits, and
+            without the paper's numbers.
         cells: the cells to fill.
         rows: `steps_of` the runs that fill them.
         paper: the paper's numbers; None: ours alone.
@@ -128,19 +176,41 @@ def table_of(
     Raises:
         ValueError: no run fills a cell.
     """
-    form = FORMS[table]
-    ours = [*measured(table, cells, rows)]
+    form = form_of(table, scale)
+    if scale == "demo":
+        cells, paper = own_cells(cells), None
+    ours = [*measured(table, form.columns, cells, rows)]
     if not ours:
         raise ValueError(f"No finished run of table {table} at scale {scale}: nothing to show.")
     if scale != "demo" and form.over_steps:  # demo has one T of several
         ours += [*means(cells, ours)]
     ours += [*improvements(form, ours)]
-    beside = unable(table, cells)
+    beside = unable(table, form, cells)
     if paper is not None and not len(beside):
-        beside = printed_of(table, scale, cells, paper)
+        beside = printed_of(table, cells, paper)
     both = compare(pd.DataFrame(ours), beside)
     names = {_key(cell._asdict()): name for cell, name in cells}
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
+
+
+def own_cells(cells: Iterable[TableCell]) -> list[TableCell]:
+    """The recipes behind some cells, each once, with their own data set, backbone, steps and memory
+    in place of those of the paper's cell.
+    """
+    by_recipe = {name: cell for cell, name in reversed([*cells])}
+    found = []
+    for name, cell in reversed(by_recipe.items()):
+        data, memory = recipe(name).data, recipe(name).memory
+        own = cell._replace(
+            backbone=DEMO_BACKBONES.get(cell.backbone, cell.backbone),
+            dataset=data.dataset,
+            base_fraction=data.base_fraction,
+            num_steps=data.num_steps,
+            mem_size=memory.mem_size,
+            per_class=memory.per_class,
+        )
+        found.append(TableCell(own, name))
+    return found
 
 
 def steps_of(runs: Iterable[RunData]) -> pd.DataFrame:
@@ -152,8 +222,9 @@ def steps_of(runs: Iterable[RunData]) -> pd.DataFrame:
 
 
 def record(cells: Iterable[TableCell], runs: Sequence[RunData]) -> dict[str, str]:
-    """The runs behind a table, as files: steps.csv with their rows, machine.json with the versions
-    and machines that they were trained with, each once.
+    """The runs behind a table, as files: steps.csv with their rows, and with the recipe where a
+    method has several; machine.json with the versions and machines that they were trained with,
+    each once.
     """
     cell_of = {name: cell for cell, name in cells}
     rows = steps_of(runs)
@@ -169,13 +240,17 @@ def record(cells: Iterable[TableCell], runs: Sequence[RunData]) -> dict[str, str
         condition = {"versions": run.versions, "machine": run.machine}
         if condition not in conditions:
             conditions.append(condition)
+    several = rows.groupby(["method", "losses"])["recipe"].nunique().max() > 1
+    columns = [*(["recipe"] if several else []), *METHOD_COLUMNS]
     return {
-        "steps.csv": rows[list(METHOD_COLUMNS)].to_csv(index=False),
+        "steps.csv": rows[columns].to_csv(index=False),
         "machine.json": as_json({"trained with": conditions}),
     }
 
 
-def measured(table: str, cells: Iterable[TableCell], rows: pd.DataFrame) -> Iterator[Row]:
+def measured(
+    table: str, all_columns: tuple[str, ...], cells: Iterable[TableCell], rows: pd.DataFrame
+) -> Iterator[Row]:
     """A row per cell, column and seed. Joint training has one step, whose accuracy the paper prints
     under averages.
     """
@@ -183,11 +258,9 @@ def measured(table: str, cells: Iterable[TableCell], rows: pd.DataFrame) -> Iter
     for (name, seed), steps in rows.groupby(["recipe", "seed"], sort=False):
         by_recipe.setdefault(name, []).append((seed, steps))
     for cell, name in cells:
-        columns = FORMS[table].columns
+        columns = all_columns
         if cell.row in UPPER_BOUNDS:
-            columns = tuple(
-                dict.fromkeys("last" if name in ("average", "steps") else name for name in columns)
-            )
+            columns = tuple(dict.fromkeys(ONE_STEP.get(column, column) for column in all_columns))
         for seed, steps in by_recipe.get(name, []):
             for column, value in values_of(steps, columns).items():
                 if not math.isnan(value):
@@ -208,6 +281,8 @@ def values_of(steps: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
         if column == "steps":
             accuracies = zip(steps["step"], steps["accuracy"], strict=True)
             values |= {f"step {step + 1}": 100 * float(accuracy) for step, accuracy in accuracies}
+        elif column == "average_nme":
+            values[column] = 100 * steps.get("accuracy_nme", pd.Series(dtype=float)).mean()
         else:
             values[column] = UNITS[column] * numbers[column]
     return values
@@ -231,46 +306,34 @@ def means(cells: Sequence[TableCell], ours: Sequence[Row]) -> Iterator[Row]:
 def improvements(form: TableForm, ours: Sequence[Row]) -> Iterator[Row]:
     """By how much its leader leads a row, on the same seed."""
     for column, name in form.leads.items():
-        held = {
-            _line(row, row["row"], row["losses"]): row for row in ours if row["column"] == column
-        }
+        held = {_line(row): row for row in ours if row["column"] == column}
         for row in held.values():
-            leader = held.get(_line(row, *form.leader(row)))
-            if (
-                leader is not None
-                and row["losses"] == "host"
-                and row["row"] not in ("hfc", *UPPER_BOUNDS)
-            ):
+            leader = held.get(_line({**row, **form.leader(row)}))
+            if leader is not None and leader is not row and row["row"] not in UPPER_BOUNDS:
                 yield {**row, "column": name, "value": leader["value"] - row["value"]}
 
 
-def _line(row: Record, name: str, losses: str) -> tuple:
-    return (name, losses, row["backbone"], *(row[key] for key in PROTOCOL), row["seed"])
+def _line(row: Record) -> tuple:
+    return (*(row[key] for key in KEYS[:-1]), row["seed"])
 
 
-def unable(table: str, cells: Sequence[TableCell]) -> pd.DataFrame:
+def unable(table: str, form: TableForm, cells: Sequence[TableCell]) -> pd.DataFrame:
     """Rows without a number for the methods that cannot run; their mark says why."""
     cell = cells[0].cell._asdict() | {"losses": "host", "column": "average", "value": math.nan}
     rows = [
         {"table": table, **cell, "row": name, "mark": method_class(name).cannot_run}
-        for name in FORMS[table].unable
+        for name in form.unable
     ]
     return pd.DataFrame(rows, columns=["table", *KEYS, "value", "mark"])
 
 
-def printed_of(
-    table: str, scale: str, cells: Iterable[TableCell], paper: pd.DataFrame
-) -> pd.DataFrame:
-    """The paper's rows for these cells; what a line has for no single T is left out where a scale
-    has only one of several.
-    """
+def printed_of(table: str, cells: Iterable[TableCell], paper: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows for these cells, with what their lines have for no single T."""
     printed = paper[paper["table"] == table]
     wanted = {_key(cell._asdict()) for cell, _ in cells}
     lines = {key[:4] for key in wanted}
     keys = [_key(row) for _, row in printed.iterrows()]
-    kept = [
-        key in wanted or (scale != "demo" and pd.isna(key[5]) and key[:4] in lines) for key in keys
-    ]
+    kept = [key in wanted or (pd.isna(key[5]) and key[:4] in lines) for key in keys]
     return printed[pd.Series(kept, index=printed.index, dtype=bool)]
 
 
@@ -309,8 +372,12 @@ def title_of(
     table: str, scale: str, overrides: Mapping[str, object], paper: pd.DataFrame | None
 ) -> str:
     """What the table is, and what a reader must know before comparing."""
-    parts = [FORMS[table].title]
-    if scale != "paper" and "paper" in ALL_TABLES[table]:
+    parts = [form_of(table, scale).title]
+    if scale == "demo" and table in TABLES:
+        parts = [f"Scale demo ({SCALES[scale]}): the rows of the paper's table {parts[0]!r}"]
+    elif scale in ("small", "medium"):
+        parts.append(f"Scale {scale}: {SCALES[scale]}")
+    elif scale != "paper" and "paper" in ALL_TABLES[table]:
         parts.append(
             f"Scale {scale} ({SCALES[scale]}): each recipe stands for a cell of the paper, whose "
             "numbers are of other data and "
@@ -320,7 +387,7 @@ def title_of(
         parts.append(
             "Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items())
         )
-    if paper is None and table not in FURTHER_TABLES:
+    if paper is None and table in TABLES and scale == "paper":
         parts.append("The paper's numbers are not available")
     return ". ".join(parts)
 
@@ -349,7 +416,7 @@ def write_table(
     Returns:
         The paths: CSV, markdown and LaTeX first.
     """
-    form = FORMS[table]
+    form = form_of(table, numbers["scale"].iloc[0])
     grid = form.grid(numbers)
     texts = (
         numbers.to_csv(index=False),

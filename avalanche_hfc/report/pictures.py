@@ -21,7 +21,9 @@ PicturesOfRun = Callable[
 ]  # positions follow the order of the classes, which may differ from run to run
 
 
-def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
+def pictures_of_recipe(
+    data_root: Path | str | None = None, *, allow_code: bool = False
+) -> PicturesOfRun:
     """Show the exemplars of runs by rebuilding the benchmark from the recipe and seed of each run.
 
     The data must be available. Torch and Avalanche are imported.
@@ -29,6 +31,7 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
     Args:
         data_root: The folder of the data, as in `hfc report --data`. By default the one in the
             recipe or Avalanche's folder for data.
+        allow_code: Import the class that a recipe with ``module:Class`` names.
 
     Returns:
         A function from a run to a return value of `pictures_of`, for `write_report`.
@@ -36,13 +39,13 @@ def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
 
     def find(run: RunData) -> ImageAt:
         from avalanche_hfc.engine.data import build_benchmark
-        from avalanche_hfc.recipes import Recipe
         from avalanche_hfc.store.data_files import read_records, refuse_other_data
-        from avalanche_hfc.store.run_folder import RunFolder
+        from avalanche_hfc.store.run_folder import RunFolder, recipe_of
 
-        recipe, known = Recipe.from_dict(run.recipe), read_records(run.path)
+        place, known = RunFolder(run.path), read_records(run.path)
+        recipe = recipe_of(place, allow_code=allow_code)
         benchmark = build_benchmark(recipe, run.seed, data_root, known)
-        refuse_other_data(RunFolder(run.path), benchmark.records)
+        refuse_other_data(place, benchmark.records)
         return pictures_of(benchmark)
 
     return find

@@ -174,7 +174,7 @@ def latex(grid: Grid, title: str = "") -> str:
 
 def paper_grid(table: pd.DataFrame) -> Grid:
     """Three lines a method (ours, paper, gap), a column per setting, marks as letters that are
-    explained below.
+    explained below. A table without a number of the paper has one line a method.
     """
     marks = [mark for mark in dict.fromkeys(table["mark"]) if mark]
     letters = {mark: _letter(index) for index, mark in enumerate(marks)}
@@ -184,8 +184,8 @@ def paper_grid(table: pd.DataFrame) -> Grid:
 
 
 def comparison_grid(table: pd.DataFrame) -> Grid:
-    """A line per method, in the order of `METHODS`: as it is, with both losses, and what these add,
-    mean ± standard error. Marks say why a method cannot run.
+    """A line per method, in the order of `METHODS`, then those of the user's: as it is, with both
+    losses, and what these add, mean ± standard error. Marks say why a method cannot run.
     """
     headings = ["method"]
     cells: list[tuple[str, str]] = []
@@ -197,7 +197,8 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     numbers = {(row["row"], row["losses"], row["column"]): row for _, row in table.iterrows()}
     unable = {row: mark for row, mark in zip(table["row"], table["mark"], strict=True) if mark}
     lines = []
-    for row in sorted(set(table["row"]), key=METHODS.index):
+    known = [row for row in METHODS if row in set(table["row"])]
+    for row in dict.fromkeys([*known, *table["row"]]):
         texts = [_with_error(numbers.get((row, *cell))) for cell in cells]
         lines.append([f"`{row}`", *(["cannot run", *texts[1:]] if row in unable else texts)])
     seeds = sorted({int(count) for count in table["num_seeds"] if count})
@@ -209,6 +210,39 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     )
     notes = [f"`{row}` cannot run. {reason}" for row, reason in unable.items()]
     return Grid(headings, 1, lines, about, notes, marks=False)
+
+
+def measures_grid(table: pd.DataFrame) -> Grid:
+    """A line per method and setting, a column per measure, mean ± standard error over seeds."""
+    varying = _varying(table)
+    keys = [key for key in KEYS if key != "column"]
+    settings = [key for key in keys if key in varying and key not in ("row", "losses")]
+    columns = [*dict.fromkeys(table["column"])]
+    words = ["method", *(["setting"] if settings else [])]
+    lines = []
+    for values, rows in table.groupby(keys, sort=False, dropna=False):
+        at = dict(zip(keys, values, strict=True))
+        name = at["row"] + ("+hfc" if at["losses"] == "hfc" else "")
+        numbers = {row["column"]: row for _, row in rows.iterrows()}
+        setting = ", ".join(filter(None, (_setting(key, at[key]) for key in settings)))
+        lines.append(
+            [
+                f"`{name}`",
+                *([setting] if settings else []),
+                *(_with_error(numbers.get(column)) for column in columns),
+            ]
+        )
+    seeds = sorted({int(count) for count in table["num_seeds"] if count})
+    same = (_setting(key, table[key].iloc[0]) for key in keys if key not in (*settings, "row"))
+    alike = ", ".join(filter(None, same if "losses" not in varying else list(same)[1:]))
+    about = (
+        f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
+        f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
+        "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
+        "by how much the row that is compared with leads, seed by seed, ± its standard error; "
+        f"{NO_DIFFERENCE} is a Δ below two standard errors: no difference."
+    )
+    return Grid([*words, *columns], len(words), lines, about, [])
 
 
 def _with_error(row: pd.Series | None) -> str:
@@ -239,10 +273,8 @@ def _about(table: pd.DataFrame) -> str:
         if key not in _varying(table) and key not in ("row", "column")
     ]
     told = ", ".join(text for text in same if text)
-    return (
-        f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds. Gap: ours − "
-        "paper."
-    )
+    gap = " Gap: ours − paper." if table["paper"].notna().any() else ""
+    return f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds.{gap}"
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
@@ -287,7 +319,8 @@ def _settings_and_lines(
             for text in (_setting(key, value) for key, value in zip(down, names, strict=True))
             if text
         )
-        lines += list(_three_lines(name, cells, letters))
+        three = list(_three_lines(name, cells, letters))
+        lines += three if table["paper"].notna().any() else three[:1]
     return headings, lines
 
 

@@ -50,6 +50,7 @@ def nothing_is_fetched(monkeypatch):
         raise AssertionError("a download")
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", refused)
+    monkeypatch.setattr("avalanche_hfc.models.backbone.weights_file", refused)
 
 
 @cache
@@ -175,13 +176,20 @@ def test_the_weights_of_a_recipe_of_the_paper_are_asked_for_and_only_off_the_met
     asked = []
     monkeypatch.setattr(
         "timm.models._builder.load_pretrained",
-        lambda model, **kwargs: asked.append(kwargs["pretrained_cfg"]["tag"]),
+        lambda model, **kwargs: asked.append(
+            (kwargs["pretrained_cfg"]["tag"], kwargs["pretrained_cfg"]["file"])
+        ),
+    )
+    monkeypatch.setattr(
+        "avalanche_hfc.models.backbone.weights_file", lambda name: f"{name}.safetensors"
     )
     own = override(recipe("cifar100-b0-t10-hfc@paper"), {"embed_dim": "24"})
     build_model(own, device="meta")
     assert asked == []
     model = build_model(own)
-    assert asked == ["mae"] and model.pretrained_tag == "mae"
+    assert (
+        asked == [("mae", "vit_base_patch16_224.mae.safetensors")] and model.pretrained_tag == "mae"
+    )
 
 
 # Optimizer and schedule
@@ -341,7 +349,8 @@ def npz_file(path, pixels, *, order=None):
 
 
 SMALL = override(
-    recipe("cifar100-b50-t5-hfc@small"), {"train_per_class": "2", "test_per_class": "1"}
+    recipe("cifar100-b50-t5-hfc@small"),
+    {"train_per_class": "2", "test_per_class": "1", "num_classes": "none"},
 )
 
 
@@ -378,6 +387,80 @@ def test_the_first_images_of_each_class_are_the_same_from_a_longer_file_in_anoth
             torch.equal(one.dataset[place][0], other.dataset[place][0])
             for place in range(len(one.dataset))
         )
+
+
+def classes_and_images(benchmark, pixels):
+    """(class, number of the image in the class) of each image of both streams, by step."""
+    whole = torch.from_numpy(pixels).permute(0, 1, 4, 2, 3) / 127.5 - 1  # class, image, c, h, w
+    for stream in (benchmark.train_stream, benchmark.test_stream):
+        yield [
+            [
+                tuple(((whole - image).abs().amax((2, 3, 4)) < 1e-5).nonzero()[0].tolist())
+                for image, _, _ in experience.dataset
+            ]
+            for experience in stream
+        ]
+
+
+def test_the_first_classes_of_the_paper_s_order_arrive_in_it_and_their_last_images_are_held_out(
+    tmp_path,
+):
+    pixels = pictures(num_images=6)  # five for training, one for the test
+    npz_file(tmp_path / "plain.npz", pixels)
+    given = {"num_classes": "20", "train_per_class": "4", "hold_out": "1"}
+    own = override(recipe("cifar100-b0-t5-hfc@small"), given)
+    assert own.data.test_per_class is None
+    benchmark = build_benchmark(own, 0, tmp_path / "plain.npz")
+    train, test = classes_and_images(benchmark, pixels)
+    order = class_order("cifar100-a")
+    for step in range(5):
+        arriving = set(order[4 * step : 4 * step + 4])
+        assert set(train[step]) == {(k, image) for k in arriving for image in (0, 1, 2)}
+        assert set(test[step]) == {(k, 3) for k in arriving}
+    assert benchmark.class_names == tuple(f"class {k}" for k in order[:20])
+    assert benchmark.classes_order == list(range(20))
+
+
+def test_an_order_by_the_seed_has_the_same_classes_and_a_named_one_its_own(tmp_path):
+    pixels = pictures(num_images=3)
+    npz_file(tmp_path / "plain.npz", pixels)
+    first = [
+        {k for k, _ in classes_and_images_of_first(tmp_path, pixels, given, seed)}
+        for given, seed in (("paper", 0), ("seed", 0), ("seed", 1), ("cifar100-b", 0))
+    ]
+    paper, other = (set(class_order(name)[:4]) for name in ("cifar100-a", "cifar100-b"))
+    assert first[0] == paper and first[3] == other and first[1] != first[2]
+    assert first[1] | first[2] <= set(class_order("cifar100-a")[:20])
+
+
+def classes_and_images_of_first(folder, pixels, given, seed):
+    own = override(
+        recipe("cifar100-b0-t5-hfc@small"),
+        {"class_order": given, "train_per_class": "2", "test_per_class": "1"},
+    )
+    train, _ = classes_and_images(build_benchmark(own, seed, folder / "plain.npz"), pixels)
+    return train[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"num_classes": "120"}, "data.num_classes must be at most 100, .* got 120"),
+        ({"num_classes": "18"}, "18 classes cannot be split evenly over 5 steps"),
+        ({"num_classes": "0"}, "data.num_classes must be a number above 0, got 0"),
+        ({"hold_out": "250"}, r"data.hold_out must be below data.train_per_class \(250\), got 250"),
+        ({"hold_out": "5", "test_per_class": "3"}, "data.test_per_class must be none, got 3"),
+        (
+            {"train_per_class": "none", "hold_out": "2"},
+            "2 training images of each class are to be held out .*; class 0 has 2",
+        ),
+    ],
+)
+def test_classes_and_images_that_are_not_there_are_refused(tmp_path, given, said):
+    npz_file(tmp_path / "plain.npz", pictures())
+    with pytest.raises(ValueError, match=said):
+        own = override(recipe("cifar100-b0-t5-hfc@small"), given)
+        build_benchmark(own, 0, tmp_path / "plain.npz")
 
 
 def test_more_images_than_a_class_has_are_refused(tmp_path):

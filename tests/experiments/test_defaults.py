@@ -14,7 +14,11 @@ from avalanche_hfc.cli.main import commands
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 SCRIPTS = sorted([*(ROOT / "experiments").rglob("*.py"), ROOT / "tests" / "mutate.py"])
-WITH_OPTIONS = [path for path in SCRIPTS if "ArgumentParser(" in path.read_text()]
+WITH_OPTIONS = [
+    path
+    for path in SCRIPTS
+    if any(word in path.read_text() for word in ("ArgumentParser(", "parser_of("))
+]
 
 
 def name_of(path):
@@ -48,7 +52,7 @@ def options_of(path, monkeypatch):
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     monkeypatch.setattr(sys, "argv", [str(path)])
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
     spec = importlib.util.spec_from_file_location(f"asked_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -72,7 +76,9 @@ def test_the_scripts_with_options_are_these():
         "experiments/bench.py",
         "experiments/effects.py",
         "experiments/readme_picture.py",
+        "experiments/tune.py",
         "experiments/unpack_cifar100.py",
+        "experiments/variants.py",
         "tests/mutate.py",
     ]
     assert [name_of(path) for path in WITH_OPTIONS] == known
@@ -92,7 +98,8 @@ def test_no_default_of_a_script_lies_in_the_folder_of_results(path, monkeypatch)
         if isinstance(action.default, Path)
     }
     assert [name for name, default in paths.items() if in_results(default)] == []
-    assert list(paths) in (["out"], [])  # where it writes; one that must be told has no default
+    # where it writes; one that must be told has no default
+    assert list(paths) in (["out"], ["out", "runs"], [])
 
 
 def test_no_default_of_the_command_lies_in_the_folder_of_results():

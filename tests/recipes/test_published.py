@@ -77,6 +77,7 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
         ("imagenet1000-b0-t10-foster", dict(beta=0.97, compress_beta=0.97)),
         ("cifar100-b0-t10-bic-resnet32", dict(bias_rounds=200, bias_lr=0.1)),
         ("cifar100-b0-t10-dytox", dict(divergence_weight=0.1, tune_epochs=20, repeats=3)),
+        ("imagenet100-b0-t10-ranpac", dict(num_features=10000)),
     ],
 )
 def test_a_method_has_its_published_options(name, values):
@@ -152,7 +153,8 @@ def test_methods_that_distil_maps_have_no_relu_after_a_map_and_resnet32_after_no
 
 
 def test_the_small_scales_have_their_budgets():
-    assert recipe("cifar100-b0-t10-hfc@small").memory.mem_size == 1000
-    assert recipe("cifar100-b50-t5-m10-hfc@small").memory.per_class == 10
+    assert recipe("cifar100-b0-t10-hfc@small").memory.mem_size == 200
+    assert recipe("cifar100-b0-t10-hfc@medium").memory.mem_size == 1000
+    assert recipe("cifar100-b0-t5-m10-hfc@small").memory.per_class == 10
     assert recipe("digits-b50-t5-hfc@demo").memory.mem_size == 20
     assert recipe("digits-b50-t5-m2-hfc@demo").memory.per_class == 2

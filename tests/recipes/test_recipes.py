@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.recipes import TABLES, Recipe, all_names, override, recipe
+from avalanche_hfc.recipes import TABLES, Recipe, all_names, override, recipe, settings
 from avalanche_hfc.recipes.tables import FURTHER_TABLES, PaperCell
 from avalanche_hfc.store.run_folder import RunFolder
 
@@ -46,13 +46,8 @@ def test_at_scale_paper_a_table_has_the_cells_of_paper_csv_and_no_others(table):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_at_scale_small_a_table_has_the_same_cells_and_at_demo_one_column_for_each_base_fraction(
-    table,
-):
-    paper, small, demo = (
-        [entry.cell for entry in TABLES[table][scale]] for scale in ("paper", "small", "demo")
-    )
-    assert small == paper
+def test_at_scale_demo_a_table_has_one_column_for_each_base_fraction(table):
+    paper, demo = ([entry.cell for entry in TABLES[table][scale]] for scale in ("paper", "demo"))
     columns = {cell._replace(num_steps=0) for cell in paper}
     assert (
         len(demo) == len(columns)
@@ -67,15 +62,14 @@ def test_the_recipe_of_a_cell_is_what_the_cell_says(table):
         for cell, name in entries:
             own = recipe(name)
             if cell.row not in ("joint", "avalanche-joint"):
-                expected = {"paper": cell.num_steps, "small": cell.num_steps, "demo": 5}[scale]
+                expected = 5 if scale == "demo" else cell.num_steps
                 assert (own.data.base_fraction, own.data.num_steps) == (
                     cell.base_fraction,
                     expected,
                 )
-                assert dict(own.method.options).get("losses", "host") == (
-                    "gfc" if "gfc" in cell.row else cell.losses
-                )
-            if scale == "paper":
+                part = next((word for word in ("gfc", "grd") if word in cell.row), cell.losses)
+                assert dict(own.method.options).get("losses", "host") == part
+            if scale != "demo":
                 assert own.data.dataset == cell.dataset
                 if own.memory.mem_size or own.memory.per_class:
                     assert (own.memory.mem_size, own.memory.per_class) == (
@@ -97,7 +91,7 @@ def test_the_recipe_of_a_cell_is_what_the_cell_says(table):
 )
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_a_row_is_a_method_on_a_model_with_losses(row, method, kind, losses, scale):
-    own = recipe(f"cifar100-b0-t10-{row}@{scale}")
+    own = recipe(f"cifar100-b0-t5-{row}@{scale}")
     assert (own.method.name, own.model.kind, dict(own.method.options).get("losses")) == (
         method,
         kind,
@@ -137,7 +131,7 @@ def test_a_recipe_of_the_paper_with_vit_base_trains_as_the_released_code():
 def test_names_of_a_scale_and_unknown_scales():
     assert {name.split("@")[1] for name in all_names("small")} == {"small"}
     assert sorted(NAMES) == sorted(
-        name for scale in ("paper", "small", "demo") for name in all_names(scale)
+        name for scale in ("paper", "small", "medium", "demo") for name in all_names(scale)
     )
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
         all_names("papr")
@@ -205,3 +199,81 @@ def test_the_folder_of_an_earlier_version_is_that_of_the_same_recipe(tmp_path):
     RunFolder(tmp_path).check(own.as_dict(), 0)
     with pytest.raises(ValueError, match="method.form official, now default"):
         RunFolder(tmp_path).check(recipe("digits-b0-t5-hfc@demo").as_dict(), 0)
+
+
+# The scales small and medium
+
+
+def test_small_is_20_classes_in_5_or_10_steps_with_200_exemplars_and_a_vit_of_six_blocks():
+    for name in all_names("small"):
+        own = recipe(name)
+        data, options = own.data, dict(own.model.options)
+        assert (data.dataset, data.num_classes, data.train_per_class, data.test_per_class) == (
+            "cifar100",
+            20,
+            250,
+            50,
+        )
+        assert data.num_steps in ((1,) if own.method.name.endswith("joint") else (5, 10))
+        assert options["msa_blocks"] + (own.model.kind != "vit") == 6
+        assert (options["embed_dim"], options["num_heads"], options["patch_size"]) == (192, 3, 8)
+        assert (options["weights"] is None) == ("-random-" in name)
+        assert (data.class_order is None) == ("-orders-" in name)
+        if "-m" not in name.split("-t")[1] and own.memory.per_class is None:
+            assert own.memory.mem_size in (200, None)
+
+
+def test_medium_is_all_classes_in_10_steps_with_1000_exemplars():
+    entries = FURTHER_TABLES["comparison"]["medium"]
+    assert [entry.cell.row for entry in entries] == ["hfc", "herding-replay", "podnet", "ncm"]
+    for _, name in entries:
+        own = recipe(name)
+        assert (own.data.num_classes, own.data.num_steps) == (None, 10)
+        assert own.memory.mem_size == (None if own.method.name == "ncm" else 1000)
+        small = recipe(f"cifar100-b0-t10-{own.method.name}@small")
+        assert own.model == small.model and own.train == small.train
+
+
+def test_the_tables_of_scale_small_have_the_rows_of_the_protocol():
+    rows = {
+        table: [(entry.cell.row, entry.cell.losses) for entry in scales["small"]]
+        for table, scales in {**TABLES, **FURTHER_TABLES}.items()
+        if "small" in scales
+    }
+    compared = {row for row, _ in rows["comparison"]}
+    assert len(rows["comparison"]) == len(compared) == 24
+    assert {"hfc", "hfc-paper", "hfc-official", "joint", "ncm", "ranpac", "wa"} <= compared
+    assert {row for row, _ in rows["protocols"]} <= compared and len(rows["protocols"]) == 14
+    hosts = [row for row, losses in rows["plug-and-play"] if losses == "host"]
+    assert rows["plug-and-play"] == [(row, losses) for losses in ("host", "hfc") for row in hosts]
+    assert len(hosts) == 13
+    per_class = [entry.cell.per_class for entry in FURTHER_TABLES["memory"]["small"]]
+    assert sorted(set(per_class)) == [5, 10, 20, 50] and len(per_class) == 16
+    assert {name for name in rows if "imagenet" in name} == set()
+
+
+def test_a_tuned_value_enters_every_recipe_of_its_method_at_the_small_scales(monkeypatch):
+    names = ["cifar100-b0-t5-podnet+hfc@small", "cifar100-b0-t10-podnet@medium"]
+    others = ["cifar100-b0-t5-podnet@paper", "cifar100-b0-t5-podnet-cscct@small"]
+    before = {name: recipe(name).train.lr for name in [*names, *others]}
+    monkeypatch.setattr(settings, "TUNED", {"podnet": {"train.lr": 0.125}})
+    recipe.cache_clear()
+    for name in names:
+        own = recipe(name)
+        assert own.train.lr == 0.125 and "held-out" in own.sources["train.lr"]
+    assert [recipe(name).train.lr for name in others] == [before[name] for name in others]
+    monkeypatch.undo()
+    recipe.cache_clear()
+    assert {name: recipe(name).train.lr for name in before} == before
+
+
+def test_the_folder_of_the_earlier_scale_small_is_refused_with_both_recipes(tmp_path):
+    own = recipe("cifar100-b0-t5-hfc@small")
+    held = json.loads(json.dumps(own.as_dict()))
+    del held["data"]["num_classes"], held["data"]["hold_out"]
+    held["memory"]["mem_size"], held["model"]["embed_dim"] = 1000, 128
+    note = {"recipe": held, "seed": 0, "versions": {}, "machine": ""}
+    (tmp_path / "recipe.json").write_text(json.dumps(note))
+    said = "data.num_classes None, now 20.*embed_dim 128, now 192.*mem_size 1000, now 200"
+    with pytest.raises(ValueError, match=said):
+        RunFolder(tmp_path).check(own.as_dict(), 0)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from avalanche_hfc.plugins.steps import StepTable
+
 
 def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -45,12 +47,13 @@ def checked_lr(owner: str, name: str, lr: object, default: float | None = None) 
     return float(lr)
 
 
-def check_first_step(class_ids: Sequence[int]) -> None:
+def check_first_step(table: StepTable) -> None:
     """A first step with one class: every softmax loss is 0, nothing would be learned."""
-    if len(class_ids) < 2:
+    if table.current == 0 and table.num_seen < 2:
+        only = min(table.step_of)
         raise ValueError(
-            f"The first step has one class only ({class_ids[0]}): there is nothing to tell it "
-            "from. Begin with two or more."
+            f"The first step has one class only ({only}): there is nothing to tell it from. "
+            "Begin with two or more."
         )
 
 

@@ -5,6 +5,7 @@ old one.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -51,10 +52,12 @@ def put_head(
     if head.out_features:
         raise ValueError(
             f"{owner} needs a model whose head has learned nothing; this {type(head).__name__} has "
-            f"learned {int(head.seen.sum())} classes. To resume a training, use load_state_dict."
+            f"learned {int(torch.as_tensor(head.seen).sum())} classes. To "
+            "resume a training, use load_state_dict."
         )
     if isinstance(head, kind):
         return head
+    assert isinstance(head, GrowingLinear)  # the other kind that is allowed
     new = build(head)
     model.head = new.to(head.weight)
     exchange_parameters(optimizer, list(head.parameters()), list(new.parameters()))

@@ -80,6 +80,7 @@ def save_state(strategy: Strategy) -> State:
             if strategy.phase_running is None
             else strategy.phase_running.state_dict(strategy),
             "settings": strategy.chosen(),
+            "training": training_settings(strategy),
             "method": strategy.method_state(),
             "stop_training": strategy._stop_training,
             "model": dict(strategy.model.state_dict()),
@@ -131,6 +132,7 @@ def load_state(strategy: Strategy, state: State) -> None:
             f"optimizer is {kind}."
         )
     check_settings(strategy, state)
+    check_training(strategy, state)
     check_plugins(strategy, state)
     state = copy.deepcopy(state)
     strategy.model.to(strategy.device)
@@ -254,6 +256,34 @@ def check_settings(strategy: Strategy, state: State) -> None:
     if changed:
         raise ValueError(
             f"load_state_dict: the state was trained with other options ({'; '.join(changed)})."
+        )
+
+
+def training_settings(strategy: Strategy) -> State:
+    """What the strategy was given for its training beside the options of the method."""
+    return {
+        "learning rate": strategy.optimizer.defaults.get("lr"),
+        "train_mb_size": strategy.train_mb_size,
+        "train_epochs": strategy.given_epochs,
+    }
+
+
+def check_training(strategy: Strategy, state: State) -> None:
+    """Raise for a state of another learning rate or batch size, and inside a step of another number
+    of epochs: between steps that may change.
+    """
+    before = state.get("training", {})  # an earlier version did not keep it
+    changed = [
+        f"{name} {before[name]!r}, now {value!r}"
+        for name, value in training_settings(strategy).items()
+        if name in before
+        and before[name] != value
+        and (name != "train_epochs" or state["turn"] is not None)
+    ]
+    if changed:
+        raise ValueError(
+            f"load_state_dict: the state was trained otherwise ({'; '.join(changed)}). Build the "
+            "strategy as it was."
         )
 
 

@@ -38,6 +38,7 @@ from avalanche_hfc.strategies._base.checks import (
 )
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
+from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.resume import Progress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -119,6 +120,7 @@ class IncrementalTemplate(SupervisedTemplate):
         )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
+        self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
         self.loss_terms: dict[str, Tensor] = {}
@@ -129,26 +131,18 @@ class IncrementalTemplate(SupervisedTemplate):
         self._eval_width = 0
         self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
-        self._steps_before: State = {}
 
     # Training
 
-    def _before_train_dataset_adaptation(self, **kwargs: object) -> None:
-        """Refuse an experience while the model has not grown."""
-        table, step = StepTable.of(self), self.clock.train_exp_counter
-        if self.progress.resume is not None:
-            self.progress.resume.check(self.experience, table)
-        table.check(self.experience, step)
-        if step == 0:
-            check_first_step(classes_of(self.experience))
-        self._steps_before = table.state_dict()
-        super()._before_train_dataset_adaptation(**kwargs)
-
     def _before_training_exp(self, **kwargs: object) -> None:
         table = StepTable.of(self)
+        before, in_step = table.state_dict(), self.progress.in_step
         self.progress.in_step = True
         try:
+            if self.progress.resume is not None:
+                self.progress.resume.check(self.experience, table)
             table.learn(self.experience, self.clock.train_exp_counter)
+            check_first_step(table)
             growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
             self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
             super()._before_training_exp(**kwargs)
@@ -157,8 +151,8 @@ class IncrementalTemplate(SupervisedTemplate):
                     self.clear_moments()
                 self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
-            self.progress.in_step = False
-            table.load_state_dict(self._steps_before)
+            self.progress.in_step = in_step
+            table.load_state_dict(before)
             raise
 
     def make_optimizer(self, **kwargs: Any) -> None:
@@ -391,7 +385,11 @@ class IncrementalTemplate(SupervisedTemplate):
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        loader: DataLoader = DataLoader(
+        if flat is not None and flat.in_memory:
+            options |= {"num_workers": 0, "persistent_workers": False}
+        elif flat is not None and self.draw_seed is not None and options.get("num_workers"):
+            options["persistent_workers"] = True  # what is drawn does not depend on the process
+        loader: DataLoader = RepeatedLoader(
             data if flat is None else flat,
             collate_fn=data.collate_fn if flat is None else collate,
             **options,

@@ -1,0 +1,181 @@
+"""Learning rate and the most important option of every method, tried on held-out training images.
+
+    python experiments/tune.py --data cifar100.npz --jobs 2
+
+Runs are kept in RUNS and resumed; a trial that is finished is not run again. OUT/trials.csv has a
+line per trial, `best` marks the highest average of each row. docs/protocol.md says how the values
+are used.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from tqdm import tqdm
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.report.paper_table import values_of
+from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.table import TableRun, train
+
+SEED = 100  # none of the tables'
+HOLD_OUT = 25  # of the 250 training images of each class
+COLUMNS = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")
+Grid = Mapping[str, tuple[str, ...]]
+
+RATES = ("2e-4", "5e-4", "1e-3")
+SIX_RATES: Grid = {"train.lr": ("1e-4", "2e-4", "5e-4", "1e-3", "2e-3", "5e-3")}
+
+
+def with_rates(leaf: str, first: str, second: str) -> Grid:
+    """Three learning rates with two values of an option."""
+    return {"train.lr": RATES, leaf: (first, second)}
+
+
+GRIDS: dict[str, Grid] = {
+    "hfc": with_rates("method.relation_weight", "balanced", "1"),
+    "hfc-paper": with_rates("method.relation_weight", "1", "2"),
+    "hfc-official": SIX_RATES,  # its weights are inside the loss
+    "baseline": SIX_RATES,
+    "icarl": with_rates("method.outputs", "sigmoid", "softmax"),
+    "bic": with_rates("method.bias_lr", "0.1", "0.01"),
+    "podnet": with_rates("method.spatial_weight", "1", "3"),
+    "podnet-cscct": with_rates("method.clustering_weight", "1", "3"),
+    "ssil": with_rates("method.lr_by_step", "true", "false"),
+    "foster": with_rates("method.beta", "0.96", "0.8"),
+    "afc": with_rates("method.importance_weight", "1", "4"),
+    "dytox": with_rates("method.divergence_weight", "0.1", "1"),
+    "finetune": SIX_RATES,
+    "herding-replay": SIX_RATES,
+    "joint": SIX_RATES,
+    "avalanche-replay": SIX_RATES,
+    "avalanche-lwf-fixed": with_rates("method.alpha", "1", "5"),
+    "avalanche-er_ace-fixed": SIX_RATES,
+    "avalanche-der-fixed": with_rates("method.alpha", "0.1", "0.5"),
+    "avalanche-icarl-fixed": SIX_RATES,
+    "avalanche-bic-fixed": with_rates("method.lr", "0.1", "0.01"),
+    "ncm": {},  # nothing to choose
+    "ranpac": {
+        "method.num_features": ("500", "1000", "2000"),
+        "method.ridge": ("none", "100"),
+    },
+    "frozen-replay": {"train.lr": ("1e-3", "2e-3", "5e-3", "1e-2", "2e-2", "5e-2")},
+    "wa": with_rates("method.clip_weights", "false", "true"),
+}
+
+
+class Trial(NamedTuple):
+    """A row of the tables with values changed: pairs of a leaf and its value."""
+
+    row: str
+    values: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{leaf}={value}" for leaf, value in self.values) or "as it is"
+
+
+def trials_of(grids: Mapping[str, Grid]) -> list[Trial]:
+    """Every combination of the values of each row."""
+    return [
+        Trial(row, tuple(zip(grid, values, strict=True)))
+        for row, grid in grids.items()
+        for values in product(*grid.values())
+    ]
+
+
+def run_of(trial: Trial, seed: int, runs: Path, changed: Mapping[str, str]) -> TableRun:
+    """The run of a trial: five equal steps, tested on held-out training images."""
+    name = f"cifar100-b0-t{1 if trial.row == 'joint' else 5}-{trial.row}@small"
+    given = {"data.hold_out": str(HOLD_OUT), **dict(trial.values), **changed}
+    words = str(trial).replace(", ", "-").replace(" ", "-").replace("=", "-")
+    return TableRun(override(recipe(name), given), seed, runs / trial.row / words / str(seed))
+
+
+def line_of(trial: Trial, run: TableRun) -> dict[str, str | int | float]:
+    """The line of a finished run in the CSV file."""
+    steps = pd.read_csv(run.folder / "steps.csv")
+    return {
+        "row": trial.row,
+        "values": str(trial),
+        "seed": run.seed,
+        **values_of(steps, COLUMNS),
+        "recipe": run.recipe.name,
+    }
+
+
+def lines_of(runs: Sequence[tuple[Trial, TableRun]]) -> pd.DataFrame:
+    """A line per finished run; `best` marks the highest average of each row."""
+    finished = [line_of(trial, run) for trial, run in runs if RunFolder(run.folder).finished]
+    lines = pd.DataFrame(finished)
+    if finished:
+        lines["best"] = lines["average"] == lines.groupby("row")["average"].transform("max")
+    return lines
+
+
+def run_all(
+    runs: Sequence[tuple[Trial, TableRun]], data: Path, jobs: int, written: Callable[[], None]
+) -> list[str]:
+    """Train what is missing, with a call of `written` after each; the reasons of those that
+    failed.
+    """
+    from avalanche_hfc.tasks.pool import outcomes
+
+    missing = [run for _, run in runs if not RunFolder(run.folder).finished]
+    failed = []
+    with closing(outcomes(partial(train, data_root=data), missing, jobs=jobs)) as results:
+        for run, _, error in tqdm(results, total=len(missing), unit="run"):
+            written()
+            if error is not None:
+                failed.append(f"{run.folder}: {error.strip().splitlines()[-1]}")
+    return failed
+
+
+def parser_of(description: str | None, out: str) -> argparse.ArgumentParser:
+    """The options of a script that tries values."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder of the CSV file")
+    parser.add_argument("--runs", type=Path, default=Path("runs") / out, help="run folders")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
+    parser.add_argument("--only", action="append", default=[], metavar="ROW", help="this row alone")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="LEAF=VALUE", help="a value for all trials"
+    )
+    return parser
+
+
+def main() -> int:
+    parser = parser_of(__doc__, "tuning")
+    arguments = parser.parse_args()
+    try:
+        grids = {row: lookup(GRIDS, row, "row") for row in arguments.only} or GRIDS
+        changed = dict(text.split("=", 1) for text in arguments.set)
+        runs = [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)]
+    except ValueError as error:
+        parser.error(str(error))
+    quiet_host()
+    file = arguments.out / "trials.csv"
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    def write() -> None:
+        replace_file(file, lines_of(runs).to_csv(index=False))
+
+    failed = run_all(runs, arguments.data, arguments.jobs, write)
+    write()
+    print(f"Wrote {file}.", *failed, sep="\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

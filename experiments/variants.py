@@ -1,0 +1,111 @@
+"""What each part of HFC does, on held-out training images: HFC beside the same with one part
+changed, seed by seed.
+
+    python experiments/variants.py --data cifar100.npz --jobs 2
+
+Runs are kept in RUNS and resumed. OUT/variants.csv has a line per run, OUT/variants.md the
+differences from HFC's default form.
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+from tune import Trial, lines_of, parser_of, run_all, run_of
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
+from avalanche_hfc.store.rows import replace_file
+
+SEEDS = (100, 101, 102)  # none of the tables'
+PLAIN = "default"
+
+
+def weights(compensation: str, relation: str) -> tuple[tuple[str, str], ...]:
+    """α_1 and α_2."""
+    return ("method.compensation_weight", compensation), ("method.relation_weight", relation)
+
+
+# `baseline+tsa` with both losses is HFC's default form, and takes options that `hfc` does not
+VARIANTS = {
+    PLAIN: Trial("hfc"),
+    "α = (1, 1)": Trial("hfc", weights("1", "1")),
+    "α = (1, 2)": Trial("hfc", weights("1", "2")),
+    "α = (1, 5)": Trial("hfc", weights("1", "5")),
+    "literal targets over the classes seen, α = (1, 1)": Trial("hfc-paper"),
+    "literal targets over the classes seen, α balanced": Trial(
+        "hfc-paper", weights("balanced", "balanced")
+    ),
+    "the released loss": Trial("hfc-official"),
+    "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
+    "class token instead of TSA": Trial("baseline", (("method.losses", "hfc"),)),
+    "without L_RD: distillation of each sample": Trial("baseline+tsa", (("method.losses", "gfc"),)),
+    "without L_FC: plain cross-entropy": Trial("baseline+tsa", (("method.losses", "grd"),)),
+    "neither: cross-entropy and distillation of each sample": Trial("baseline+tsa"),
+    **{
+        f"herding rule {rule}": Trial(
+            "baseline+tsa", (("method.losses", "hfc"), ("method.rule", rule))
+        )
+        for rule in ("icarl-code", "closest", "first")
+    },
+}
+
+
+def table(lines: pd.DataFrame, names: dict[str, str]) -> str:
+    """Markdown: a line per variant; the difference from HFC, ± its standard error."""
+    text = [
+        "| variant | average | last | FH | Δ average | Δ last |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    lines = lines.assign(variant=[names[key] for key in lines["row"] + lines["values"]])
+    runs = lines.set_index(["variant", "seed"])[["average", "last", "fh"]]
+    plain = runs.loc[PLAIN] if PLAIN in runs.index else runs.iloc[:0].droplevel(0)
+    for variant in dict.fromkeys(lines["variant"]):
+        own = runs.loc[variant]
+        added = (own - plain).dropna()
+        cells = [f"{own[column].mean():.1f}" for column in own]
+        cells += [difference(added[column]) for column in ("average", "last")]
+        text.append(f"| {variant} | {' | '.join(cells)} |")
+    return "\n".join(text) + "\n"
+
+
+def difference(added: pd.Series) -> str:
+    mean, error = added.mean(), added.sem()
+    none = f" {NO_DIFFERENCE}" if no_difference(mean, error) else ""
+    return f"{mean:+.1f} ± {error:.1f}{none}"
+
+
+def main() -> int:
+    parser = parser_of(__doc__, "variants")
+    arguments = parser.parse_args()
+    try:
+        chosen = {name: lookup(VARIANTS, name, "variant") for name in arguments.only} or VARIANTS
+        changed = dict(text.split("=", 1) for text in arguments.set)
+        runs = [
+            (trial, run_of(trial, seed, arguments.runs, changed))
+            for seed in SEEDS
+            for trial in chosen.values()
+        ]
+    except ValueError as error:
+        parser.error(str(error))
+    quiet_host()
+    folder: Path = arguments.out
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {trial.row + str(trial): name for name, trial in chosen.items()}
+
+    def write() -> None:
+        lines = lines_of(runs)
+        if len(lines):
+            lines = lines.drop(columns="best")
+            replace_file(folder / "variants.csv", lines.to_csv(index=False))
+            replace_file(folder / "variants.md", table(lines, names))
+
+    failed = run_all(runs, arguments.data, arguments.jobs, write)
+    write()
+    print(f"Wrote {folder / 'variants.md'}.", *failed, sep="\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

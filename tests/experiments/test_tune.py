@@ -1,0 +1,144 @@
+"""Tuning and variants: held-out images never meet training, test images never meet either."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from avalanche_hfc.benchmarks.orders import class_order
+from avalanche_hfc.engine.data import build_benchmark
+from avalanche_hfc.recipes import FURTHER_TABLES, Recipe
+from avalanche_hfc.store.run_folder import TIMES, RunFolder
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+TRAIN, HELD = 4, 1  # images of each class, and those of them that are held out
+SHORT = {
+    "data.train_per_class": str(TRAIN),
+    "data.hold_out": str(HELD),
+    "train.epochs": "1",
+    "model.weights": "none",
+    "model.msa_blocks": "1",
+    "memory.mem_size": "40",
+}
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    import tune
+    import variants
+
+    return tune, variants
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, (100, TRAIN + 1, 32, 32, 3), np.uint8)
+
+
+def npz(path, pixels):
+    labels = np.arange(len(pixels))
+    np.savez(
+        path,
+        x_train=pixels[:, :TRAIN].reshape(-1, 32, 32, 3),
+        y_train=labels.repeat(TRAIN),
+        x_test=pixels[:, TRAIN],
+        y_test=labels,
+    )
+    return path
+
+
+def without_times(folder, name):
+    rows = pd.read_csv(folder / f"{name}.csv")
+    return rows.drop(columns=list(TIMES & set(rows)))
+
+
+def test_held_out_images_do_not_meet_training_and_test_images_do_not_meet_tuning(
+    scripts, pixels, tmp_path
+):
+    tune, _ = scripts
+    other = 255 - pixels
+    files = {
+        "plain": pixels,
+        "other test": np.concatenate([pixels[:, :TRAIN], other[:, TRAIN:]], 1),
+        "other held out": np.concatenate(
+            [pixels[:, : TRAIN - HELD], other[:, TRAIN - HELD : TRAIN], pixels[:, TRAIN:]], 1
+        ),
+    }
+    folders = {}
+    for name, content in files.items():
+        run = tune.run_of(tune.Trial("herding-replay"), tune.SEED, tmp_path / name, SHORT)
+        tune.train(run, data_root=npz(tmp_path / f"{name}.npz", content))
+        folders[name] = run.folder
+    for rows in ("steps", "classes", "train", "exemplars"):
+        plain, test = (without_times(folders[name], rows) for name in ("plain", "other test"))
+        pd.testing.assert_frame_equal(plain, test)
+    plain, held = (without_times(folders[name], "train") for name in ("plain", "other held out"))
+    assert list(plain["digest"]) == list(held["digest"])
+    positions_are_of_training_images(folders["plain"], tmp_path / "plain.npz", pixels)
+
+
+def positions_are_of_training_images(folder, data, pixels):
+    """What exemplars.csv names are images of the same class that were not held out."""
+    own = Recipe.from_dict(RunFolder(folder).note()["recipe"])
+    stream = [
+        image for step in build_benchmark(own, 0, data).train_stream for image, _, _ in step.dataset
+    ]
+    order = class_order("cifar100-a")
+    rows = RunFolder(folder).read("exemplars")
+    assert len(stream) == 20 * (TRAIN - HELD) and len(rows) > 40
+    for row in rows:
+        image = stream[int(row["position"])].permute(1, 2, 0).numpy()
+        of_class = pixels[order[int(row["class"])]] / 127.5 - 1
+        found = np.flatnonzero(np.abs(of_class - image).max((1, 2, 3)) < 1e-5)
+        assert found.tolist() in [[place] for place in range(TRAIN - HELD)]
+
+
+def test_every_row_of_the_comparison_has_six_trials_but_ncm_and_its_values_are_of_its_recipe(
+    scripts, tmp_path
+):
+    tune, variants = scripts
+    trials = tune.trials_of(tune.GRIDS)
+    rows = [trial.row for trial in trials]
+    compared = {entry.cell.row for entry in FURTHER_TABLES["comparison"]["small"]}
+    assert set(rows) == compared | {"baseline"}
+    assert {row: rows.count(row) for row in rows} == dict.fromkeys(rows, 6) | {"ncm": 1}
+    runs = [tune.run_of(trial, 0, tmp_path, {}) for trial in [*trials, *variants.VARIANTS.values()]]
+    assert len({run.folder for run in runs}) == len(runs)
+    for run in runs:
+        assert (run.recipe.data.hold_out, run.recipe.data.test_per_class) == (25, None)
+    assert len({str(run.recipe.leaves()) for run in runs[: len(trials)]}) == len(trials)
+
+
+def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
+    scripts, pixels, tmp_path, monkeypatch, capsys
+):
+    data = npz(tmp_path / "images.npz", pixels)
+    changed = {name: text for name, text in SHORT.items() if name != "memory.mem_size"}
+    words = [word for leaf, value in changed.items() for word in ("--set", f"{leaf}={value}")]
+    call = ["tune.py", "--data", data, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
+    monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "ncm", "--only", "ranpac", *words])
+
+    def run():
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(EXPERIMENTS / "tune.py"), run_name="__main__")
+        return end.value.code
+
+    assert run() == 0
+    first = (tmp_path / "out" / "trials.csv").read_text()
+    lines = pd.read_csv(tmp_path / "out" / "trials.csv")
+    assert list(lines["row"]) == ["ncm"] + ["ranpac"] * 6
+    for _, line in lines.iterrows():
+        folder = tmp_path / "runs" / line["row"]
+        words = line["values"].replace(", ", "-").replace(" ", "-").replace("=", "-")
+        accuracies = pd.read_csv(folder / words / "100" / "steps.csv")["accuracy"]
+        assert line["average"] == pytest.approx(100 * sum(accuracies) / 5)
+    of_ranpac = lines[lines["row"] == "ranpac"]
+    assert of_ranpac[of_ranpac["best"]]["average"].eq(of_ranpac["average"].max()).all()
+    monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
+    assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
+    monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "podnte"])
+    assert run() == 2 and "Did you mean 'podnet'" in capsys.readouterr().err
