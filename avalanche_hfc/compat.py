@@ -91,6 +91,13 @@ class RepairedICaRL(ICaRL):
     of the number of classes where that matters.
 
     Args:
+        feature_extractor: Maps images to features.
+        classifier: Maps features to logits.
+        optimizer: An optimizer over the parameters of both.
+        memory_size: Number of exemplars, see `fixed_memory`.
+        buffer_transform: Transform of the exemplars; None for none.
+        fixed_memory: True: `memory_size` exemplars are shared by all classes seen. False: each
+            class has `memory_size` exemplars.
         plugins: Further plugins; the list is not changed.
         **icarl_kwargs: Arguments of Avalanche's ICaRL.
     """
@@ -214,6 +221,9 @@ class RepairedBiC(BiC):
     """Avalanche's BiC with `RepairedBiCPlugin`.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss of a batch.
         plugins: Further plugins; the list is not changed.
         **bic_kwargs: Arguments of Avalanche's BiC.
     """
@@ -257,6 +267,9 @@ class RepairedER_ACE(ER_ACE):
     """Avalanche's ER_ACE with `RepairedACECriterion`.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss of a batch.
         **er_ace_kwargs: Arguments of Avalanche's ER_ACE.
     """
 
@@ -282,6 +295,9 @@ class RepairedLwF(LwF):
     """Avalanche's LwF with `RepairedLwFPlugin`.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss of a batch.
         plugins: Further plugins; the list is not changed.
         **lwf_kwargs: Arguments of Avalanche's LwF.
     """
