@@ -4,6 +4,7 @@ Public names load when first used, so that importing the package, and `hfc --hel
 torch nor Avalanche.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from avalanche_hfc.models import TSAViT
     from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
     from avalanche_hfc.strategies import STRATEGIES, HFCStrategy, official_parts
+    from avalanche_hfc.tasks.trained_run import load_run
+
+# Avalanche imports qpsolvers, which warns when it is imported and finds no solver
+warnings.filterwarnings("ignore", "no QP solver found", UserWarning, "qpsolvers")
 
 _HOME = {
     "HFCStrategy": "strategies",
@@ -26,6 +31,7 @@ _HOME = {
     "forgetting_compensation": "losses",
     "relation_distillation": "losses",
     "official_hfc": "losses",
+    "load_run": "tasks.trained_run",
 }
 
 __all__ = [
@@ -40,6 +46,7 @@ __all__ = [
     "forgetting_compensation",
     "relation_distillation",
     "official_hfc",
+    "load_run",
 ]
 
 

@@ -7,13 +7,39 @@ from typing import TypeVar
 Entry = TypeVar("Entry")
 
 
+class UnknownName(KeyError, ValueError):
+    """A name that a registry does not have. A `KeyError`, as of any mapping, and a `ValueError`, as
+    of any wrong argument.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would show it in quotes
+
+
+class Registry(dict[str, Entry]):
+    """A dict whose error for an unknown name lists all names and the nearest.
+
+    Example:
+        >>> Registry({"podnet": 1}, kind="method")["pod"]
+        Traceback (most recent call last):
+        avalanche_hfc._names.UnknownName: Unknown method 'pod'. Known: podnet. ...
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], *, kind: str):
+        super().__init__(entries)
+        self.kind = kind
+
+    def __missing__(self, name: object) -> Entry:
+        return lookup(self, name, self.kind)
+
+
 def lookup(table: Mapping[str, Entry], name: object, kind: str) -> Entry:
     """`table[name]`; an unknown name is answered with all names and the nearest."""
     if isinstance(name, str) and name in table:
         return table[name]
     near = get_close_matches(str(name), table, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"Unknown {kind} {name!r}. Known: {', '.join(table)}.{hint}")
+    raise UnknownName(f"Unknown {kind} {name!r}. Known: {', '.join(table)}.{hint}")
 
 
 def shortened(values: Sequence, limit: int = 10) -> str:

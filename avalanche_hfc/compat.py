@@ -19,15 +19,17 @@ import torch.nn.functional as F
 from avalanche.core import BasePlugin
 from avalanche.training import ACECriterion
 from avalanche.training.losses import ICaRLLossPlugin
-from avalanche.training.plugins import BiCPlugin, LwFPlugin, SupervisedPlugin
+from avalanche.training.plugins import BiCPlugin, LwFPlugin, RWalkPlugin, SupervisedPlugin
 from avalanche.training.supervised import DER, ER_ACE, BiC, ICaRL, LwF
 from avalanche.training.utils import cycle
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import CrossEntropyLoss
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader, default_collate
 
+from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Strategy
 
 __all__ = [
@@ -40,9 +42,11 @@ __all__ = [
     "RepairedACECriterion",
     "RepairedLwF",
     "RepairedLwFPlugin",
+    "RepairedRWalkPlugin",
     "checkpoint_repair",
 ]
 
+as_host = leading(*LEADING, criterion=CrossEntropyLoss())
 # `IncrementalClassifier.mask_value`: the logit of a column that was never trained
 MASKED_LOGIT = -1000
 
@@ -91,6 +95,10 @@ class RepairedICaRL(ICaRL):
         **icarl_kwargs: Arguments of Avalanche's ICaRL.
     """
 
+    @leading(
+        *("feature_extractor", "classifier", "optimizer"),
+        *("memory_size", "buffer_transform", "fixed_memory"),
+    )
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **icarl_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **icarl_kwargs)
         self._criterion = exchange(self.plugins, ICaRLLossPlugin, RepairedICaRLLossPlugin)
@@ -210,6 +218,7 @@ class RepairedBiC(BiC):
         **bic_kwargs: Arguments of Avalanche's BiC.
     """
 
+    @as_host
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **bic_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **bic_kwargs)
         exchange(self.plugins, BiCPlugin, RepairedBiCPlugin)
@@ -251,6 +260,7 @@ class RepairedER_ACE(ER_ACE):
         **er_ace_kwargs: Arguments of Avalanche's ER_ACE.
     """
 
+    @as_host
     def __init__(self, **er_ace_kwargs: object):
         super().__init__(**er_ace_kwargs)
         self.ace_criterion = RepairedACECriterion()
@@ -276,9 +286,29 @@ class RepairedLwF(LwF):
         **lwf_kwargs: Arguments of Avalanche's LwF.
     """
 
+    @as_host
     def __init__(self, *, plugins: Sequence[BasePlugin] | None = None, **lwf_kwargs: object):
         super().__init__(plugins=list(plugins or ()), **lwf_kwargs)
         exchange(self.plugins, LwFPlugin, RepairedLwFPlugin)
+
+
+class RepairedRWalkPlugin(RWalkPlugin):
+    """RWalk's plugin for a head without rows before its first step; same arguments.
+
+    In Avalanche (`training/plugins/rwalk.py:164`) the scores have the size of the head before it
+    grows. After a first step of fewer than `delta_t` iterations the largest score of a
+    `GrowingLinear` is that of an empty tensor, which raises.
+    """
+
+    _pending = False
+
+    def before_training(self, strategy: Strategy, *args: object, **kwargs: object) -> None:
+        self._pending = True
+
+    def before_training_exp(self, strategy: Strategy, *args: object, **kwargs: object) -> None:
+        if self._pending:
+            super().before_training(strategy, *args, **kwargs)
+        self._pending = False
 
 
 @contextmanager

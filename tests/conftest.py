@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 from collections import Counter
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import settings
@@ -74,3 +75,11 @@ def pytest_terminal_summary(terminalreporter):
             terminalreporter.write_line(
                 f"{tier:8}{numbers[tier]:6} tests{seconds[tier] / 60:7.1f} min"
             )
+
+
+@pytest.fixture
+def annotations_unchecked():
+    """As for a user, who has no type checker at run time: the package's own message must come."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

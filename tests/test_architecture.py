@@ -64,6 +64,8 @@ def test_a_layer_imports_only_from_layers_above_it():
 def test_every_file_belongs_to_a_layer():
     assert [path.name for path in FILES if path not in IN_LAYERS] == [
         "__init__.py",
+        "__main__.py",
+        "_arguments.py",
         "_earlier.py",
         "_names.py",
         "_types.py",

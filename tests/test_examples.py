@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from image_folders import hfc
 from pages import DOCS, EXAMPLES, NOTEBOOK, PAGES, code_blocks, name_of
 from PIL import Image
 
@@ -40,13 +41,21 @@ def photos(folder):
             Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.jpg")
 
 
+def trained_run(folder):
+    """The run that examples/trained_model.py and examples/export_model.py load."""
+    options = ("--data", folder / "photos", "--out", folder / "runs", "--epochs", "1")
+    hfc("run", "folder-t2@demo", *options)
+
+
 def test_every_example_runs_in_a_folder_with_photos(tmp_path):
     photos(tmp_path)
+    trained_run(tmp_path)
     result = run(EXAMPLES, tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     assert re.findall(r"running (\w+)", result.stdout) == [path.stem for path in EXAMPLES]
     last_classes = re.search(r"^\['(\w+)', '(\w+)'\]$", result.stdout, re.MULTILINE)
     assert last_classes and set(last_classes.groups()) < set(FOLDER_OF_PHOTOS)
+    assert re.search(r"^predicted (ant|bee|cat|dog) \(\d+%\)$", result.stdout, re.MULTILINE)
 
 
 def cells():

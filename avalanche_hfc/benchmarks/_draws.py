@@ -20,7 +20,16 @@ def sample_seeds(key: tuple, positions: np.ndarray) -> list:
     """A seed in [0, 2⁶³) for each position, by `key` and position alone: splitmix64 from a hash of
     the key.
     """
-    start = np.frombuffer(blake2b(repr(key).encode(), digest_size=8).digest(), dtype=np.uint64)
+    return seeds_from(key_hash(key), positions)
+
+
+def key_hash(key: tuple) -> np.ndarray:
+    """64 bits of a key, as one number."""
+    return np.frombuffer(blake2b(repr(key).encode(), digest_size=8).digest(), dtype=np.uint64)
+
+
+def seeds_from(start: np.ndarray, positions: np.ndarray) -> list:
+    """`sample_seeds` of the key with this hash."""
     mixed = start + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -31,7 +31,7 @@ def read_folder(
     skip_bad: bool = False,
     known: Mapping[str, FileRecord] | None = None,
 ) -> Source:
-    """The images of a folder of the user's; see `check_folder` for the arguments."""
+    """The images of your folder; see `check_folder` for the arguments."""
     found = check_folder(root, skip_bad=skip_bad, known=known)
     found.raise_if_stopped()
     assert found.train is not None and found.test is not None and found.records is not None

@@ -107,7 +107,7 @@ class Source:
     )  # side of the transformed images if the user names none; None: the user must
     num_channels: int = 3
     statistics: Statistics = IMAGENET
-    records: Records = field(default_factory=dict)  # what identifies data of the user's
+    records: Records = field(default_factory=dict)  # what identifies your data
     left_out: tuple[str, ...] = ()  # files that cannot be used, where that is allowed
     remarks: tuple[str, ...] = ()  # one line each, for whoever starts a run
 

@@ -1,4 +1,4 @@
-"""What identifies a data set of the user's: a record of each file or array, and one fingerprint of
+"""What identifies your data: a record of each file or array, and one fingerprint of
 all. No torch.
 """
 

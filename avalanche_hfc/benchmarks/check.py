@@ -1,4 +1,4 @@
-"""Look through a data set of the user's before training: what cannot be used, and what is worth
+"""Check your images before training: what cannot be used, and what is worth
 knowing. `split_folder`, `split_npz` and `hfc data check` find the same faults. No torch.
 """
 

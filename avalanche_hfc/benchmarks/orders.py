@@ -57,7 +57,21 @@ CLASS_ORDERS: dict[str, Callable[[], np.ndarray] | tuple[int, ...]] = {
 
 
 def class_order(name: str) -> tuple[int, ...]:
-    """The class ids in the order in which `name` brings them; a name of `CLASS_ORDERS`."""
+    """A published class order.
+
+    Args:
+        name: A key of `CLASS_ORDERS`.
+
+    Returns:
+        All class ids, in the order in which they are learned.
+
+    Raises:
+        ValueError: If the name does not exist.
+
+    Example:
+        >>> class_order("cifar100-b")[:5]
+        (58, 30, 93, 69, 21)
+    """
     recipe = lookup(CLASS_ORDERS, name, "class order")
     return tuple(int(class_id) for class_id in (recipe() if callable(recipe) else recipe))
 

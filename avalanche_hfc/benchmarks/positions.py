@@ -20,7 +20,13 @@ from avalanche.benchmarks.utils.flat_data import ConstantSequence
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from avalanche_hfc.benchmarks._draws import draws, generators_kept, sample_seeds, seed_generators
+from avalanche_hfc.benchmarks._draws import (
+    draws,
+    generators_kept,
+    key_hash,
+    seed_generators,
+    seeds_from,
+)
 from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
 
@@ -28,15 +34,26 @@ NUMBER_LABELS = (_TensorClassificationDataset, TensorImages)  # they give a labe
 
 
 def collate(batch: list) -> list:
-    """The batch as it is: `__getitems__` has collated it already. For `DataLoader(flat,
-    collate_fn=collate)`.
+    """The `collate_fn` for a loader over a `PositionDataset`, whose batches are collated already.
+
+    Args:
+        batch: A collated batch.
+
+    Returns:
+        The same batch.
     """
     return batch
 
 
 def flatten(dataset: object) -> "PositionDataset | None":
-    """The flat view of an Avalanche data set, or None where it is not understood: then use
-    Avalanche's own loader.
+    """The flat view of an Avalanche data set, for loading whole batches by position.
+
+    Args:
+        dataset: A data set of Avalanche.
+
+    Returns:
+        The view, or None if the structure of the data set is not supported: use Avalanche's loader
+        then.
     """
     try:
         return PositionDataset(dataset)
@@ -45,16 +62,22 @@ def flatten(dataset: object) -> "PositionDataset | None":
 
 
 class PositionDataset(Dataset):
-    """`__getitems__(positions)` gives what `default_collate([dataset[p] for p in positions])`
-    gives: values, dtypes, order.
+    """A flat view of an Avalanche data set that loads whole batches by position.
 
-    Fixed at construction: tree, current transform group, data attributes, class mapping. Reads one
-    sample of each leaf to see its form; the global generators of torch, numpy and python are put
-    back. Random transforms draw in the order of a loop over `dataset[p]`; the exception is a leaf
-    with a `__getitems__` of its own that draws, too: its draws for the batch come before those of
-    the transforms. With `copies` above 1, position p + c·n is copy c of the sample at p: the same
-    sample with draws of its own (see `seed_draws`). Raises NotFlat, a ValueError, with the reason;
-    `flatten` gives None instead.
+    ``view.__getitems__(positions)`` equals ``default_collate([dataset[p] for p in positions])`` in
+    values, dtypes and order. Structure, current transform group, data attributes and class mapping
+    are fixed at construction, which reads one sample of each underlying data set and restores the
+    global random generators. Random transforms draw in the order of a loop over ``dataset[p]``,
+    except that draws of an underlying data set with its own `__getitems__` come before those of the
+    transforms. With `copies` above 1, position p + c·n is copy c of sample p, with its own random
+    draws (see `seed_draws`).
+
+    Args:
+        dataset: A data set of Avalanche.
+
+    Raises:
+        NotFlat: A ValueError, if the structure of the data set is not supported; `flatten` returns
+            None instead.
     """
 
     collate_fn = staticmethod(collate)  # where Avalanche's loaders look for it
@@ -63,7 +86,7 @@ class PositionDataset(Dataset):
         _check_dataset(dataset)
         self.dataset = dataset
         self.copies = 1
-        self._key: tuple[int | str, ...] | None = None
+        self._key: Tensor | None = None  # (1,) its hash, in memory that loader processes share
         self._random: bool | None = None  # whether a transform draws; looked at when first asked
         with generators_kept():
             self._resolve(dataset)
@@ -92,14 +115,23 @@ class PositionDataset(Dataset):
     def __len__(self) -> int:
         return len(self._index)
 
-    def seed_draws(self, *key: int | str) -> None:
-        """From now on what a transform draws for a sample follows from `key` and the sample's
-        position alone, its copy's if it has copies.
+    @property
+    def in_memory(self) -> bool:
+        """Whether a batch is a lookup in tensors, with nothing to do for a loader process."""
+        return all(
+            isinstance(source, _TensorSource) and not source.transforms for source in self.sources
+        )
 
-        Copy 0 draws what a sample without copies draws. Neither the order of the samples nor the
-        number of loader processes matters then, and the global generators are left as they are.
-        Nothing changes where no transform draws. What a leaf's own `__getitems__` draws is not
-        covered.
+    def seed_draws(self, *key: int | str) -> None:
+        """Make the random draws of transforms depend on a key and the position of a sample only.
+
+        The draws then do not depend on the order of the samples or on the number of loader
+        processes, and the global random generators are not used. Copy 0 of a sample has the draws
+        of a sample without copies. Draws of an underlying data set with its own `__getitems__` are
+        not affected. Loader processes that already run follow from their next batch on.
+
+        Args:
+            *key: Integers and strings that the seed of each sample is derived from.
         """
         if self._random is None:
             places = [
@@ -107,7 +139,14 @@ class PositionDataset(Dataset):
                 for number in range(len(self.sources))
             ]
             self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
-        self._key = key if self._random else None
+        if self._random:
+            if self._key is None:
+                self._key = torch.zeros(1, dtype=torch.int64).share_memory_()
+            self._key.copy_(torch.from_numpy(key_hash(key).view(np.int64).copy()))
+
+    def _seeds(self, positions: np.ndarray) -> list:
+        assert self._key is not None
+        return seeds_from(self._key.numpy().view(np.uint64), positions)
 
     def __getitem__(self, position: int) -> Sequence:
         """One sample, as the Avalanche data set gives it."""
@@ -118,14 +157,14 @@ class PositionDataset(Dataset):
         if self._key is None:
             return self.dataset[place]
         with generators_kept():
-            seed_generators(sample_seeds(self._key, np.asarray([position]))[0])
+            seed_generators(self._seeds(np.asarray([position]))[0])
             return self.dataset[place]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
         where = np.asarray(positions, dtype=np.int64)
         self._check_positions(where)
-        seeds = None if self._key is None else sample_seeds(self._key, where)
+        seeds = None if self._key is None else self._seeds(where)
         where = where % len(self)
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)

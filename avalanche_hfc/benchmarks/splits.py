@@ -1,15 +1,6 @@
-"""The splits: a data set dealt out over steps by class, as Avalanche's `nc_benchmark` gives it. A
-label is the original class id.
+"""Data sets split by class into steps, as benchmarks of Avalanche.
 
-All take the same arguments.
-`num_steps`: equal steps; with `base_fraction=0.5` a base step with half of the classes comes first
-and is not counted. Steps of `split_npz` and `split_folder` may differ by one class, the larger
-first, and half of an odd number of classes is rounded up.
-`class_order`: "paper", a name of `CLASS_ORDERS`, all class ids or all class names in a sequence, or
-None for a permutation drawn by `seed`, its only use.
-`transforms`: a name of `TRANSFORMS`. `image_size=None`: 224 px with "official", else as the data
-has it. The benchmark also carries `class_names`, indexed by class id, and `image_shape`. No global
-random generator is touched.
+All functions take the same arguments and leave the global random generators as they are.
 """
 
 from pathlib import Path
@@ -33,8 +24,26 @@ def split_cifar100(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """CIFAR-100, 3 x 32 x 32. `root` holds cifar-100-python/; None is Avalanche's folder for data.
-    "paper" is cifar100-a.
+    """Split CIFAR-100, with images of 3 x 32 x 32, by class.
+
+    Args:
+        root: The folder with cifar-100-python/. By default Avalanche's folder for data.
+        num_steps: Number of steps, with equally many classes.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: ``"paper"`` for cifar100-a, the order of the paper; another key of
+            `CLASS_ORDERS`; a sequence of all class ids or all class names; or None for a random
+            order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default 32, or 224 with ``"official"``.
+        seed: Seed of a random class order; not used otherwise.
+        download: Download the data into `root` if it is not there.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
+
+    Raises:
+        ValueError: If the data cannot be found or read, or a value is not allowed.
     """
     plan = Plan(
         num_steps,
@@ -60,8 +69,27 @@ def split_imagenet100(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """The first 100 synsets of ImageNet, 224 px, from train/<synset>/ and val/<synset>/ in `root`:
-    exactly these 100, or all 1000.
+    """Split ImageNet-100, the first 100 synsets of ImageNet, by class.
+
+    Args:
+        root: The folder with train/<synset>/ and val/<synset>/, of these 100 synsets or of all
+            1000.
+        num_steps: Number of steps, with equally many classes.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: ``"paper"`` for imagenet100, the order of the paper; another key of
+            `CLASS_ORDERS`; a sequence of all class ids or all class names; or None for a random
+            order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default 224.
+        seed: Seed of a random class order; not used otherwise.
+        download: Must be False: ImageNet cannot be downloaded without an account.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
+
+    Raises:
+        ValueError: If the data cannot be found or read, or a value is not allowed.
     """
     plan = Plan(
         num_steps,
@@ -88,7 +116,27 @@ def split_imagenet1000(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """ImageNet (ILSVRC 2012), 224 px, from train/<synset>/ and val/<synset>/ in `root`."""
+    """Split ImageNet-1000 (ILSVRC 2012) by class.
+
+    Args:
+        root: The folder with train/<synset>/ and val/<synset>/.
+        num_steps: Number of steps, with equally many classes.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: ``"paper"`` for imagenet1000, the order of the paper; another key of
+            `CLASS_ORDERS`; a sequence of all class ids or all class names; or None for a random
+            order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default 224.
+        seed: Seed of a random class order; not used otherwise.
+        download: Must be False: ImageNet cannot be downloaded without an account.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
+
+    Raises:
+        ValueError: If the data cannot be found or read, or a value is not allowed.
+    """
     plan = Plan(
         num_steps,
         base_fraction,
@@ -114,11 +162,34 @@ def split_digits(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """scikit-learn's 1797 digits, 10 classes, 1 x 8 x 8 in [-1, 1]. They come with scikit-learn: no
-    `root`, nothing to download.
+    """Split the 1797 handwritten digits that come with scikit-learn, of 1 x 8 x 8, by class.
 
-    The test images are the second of each class, in scikit-learn's order, and every fifth after it,
-    whatever the seed.
+    The test images are the second of each class, in the order of the data, and every fifth after
+    it.
+
+    Args:
+        root: Must be None: the images are part of scikit-learn.
+        num_steps: Number of steps, with equally many classes.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
+            None for a random order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default 8, or 224 with ``"official"``.
+        seed: Seed of a random class order; not used otherwise.
+        download: Not used.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
+
+    Raises:
+        ValueError: If a value is not allowed.
+
+    Example:
+        >>> from avalanche_hfc.benchmarks import split_digits
+        >>> benchmark = split_digits(num_steps=5, seed=0)
+        >>> [sorted(step.classes_in_this_experience) for step in benchmark.train_stream][:2]
+        [[2, 8], [4, 9]]
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=10)
     if root is not None:
@@ -139,15 +210,32 @@ def split_npz(
     seed: int = 0,
     download: bool = False,
 ) -> NCScenario:
-    """Your images in the arrays x_train, y_train, x_test, y_test [, class_names] of an npz file,
-    read without pickle.
+    """Split your images in an npz file by class.
 
-    Images are (n, h, w, 3) or (n, h, w), uint8 or float in [0, 1]; grey ones become RGB. Labels are
-    0 to C - 1.
+    The file has the arrays x_train, y_train, x_test, y_test and, optionally, class_names. Images
+    have the shape (n, h, w, 3) or (n, h, w), as uint8 or as floats in [0, 1]; gray images become
+    RGB. Labels are 0 to C - 1. The file is read without pickle. Steps may differ by one class, the
+    larger ones first; half of an odd number of classes is rounded up.
+
+    Args:
+        root: The npz file.
+        num_steps: Number of steps.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
+            None for a random order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default that of the images, or 224 with
+            ``"official"``.
+        seed: Seed of a random class order; not used otherwise.
+        download: Must be False: the file must be on disk.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file cannot be read or trained on; the message begins with its name.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read or trained on, or a value is not allowed.
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "an npz file", "must be on disk")
@@ -166,19 +254,34 @@ def split_folder(
     download: bool = False,
     skip_bad: bool = False,
 ) -> NCScenario:
-    """Your images, 224 px unless specified otherwise, from train/<class>/… and test/<class>/… (or
-    val/) in `root`. Sorted names are class ids.
+    """Split your images in a folder by class.
 
-    A `root` of class folders alone is divided: by sorted path, the second image of each class and
-    every fifth after it are test images. Every image is decoded once before training. Hidden files
-    and those that operating systems leave behind are skipped.
+    The class ids follow the sorted names of the class folders. If there are only class folders, the
+    second image of each class, by sorted path, and every fifth after it are test images. Every
+    image is decoded once before training. Hidden files and those that operating systems leave
+    behind are skipped. Steps may differ by one class, the larger ones first; half of an odd number
+    of classes is rounded up.
 
     Args:
-        skip_bad: Leave out files that are no readable images; otherwise they are an error.
+        root: The folder with train/<class>/ and test/<class>/ (or val/<class>/), or with <class>/.
+        num_steps: Number of steps.
+        base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
+            others.
+        class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
+            None for a random order drawn by `seed`.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels. By default 224.
+        seed: Seed of a random class order; not used otherwise.
+        download: Must be False: the images must be on disk.
+        skip_bad: Leave out files that are not readable images, instead of raising an error.
+
+    Returns:
+        The benchmark. Labels are class ids; `class_names` and `image_shape` are attributes.
 
     Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: The folder cannot be trained on; the message names every fault.
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder cannot be trained on, with every reason, or a value is not
+            allowed.
     """
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "a folder of images", "must be on disk")

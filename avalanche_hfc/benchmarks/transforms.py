@@ -169,7 +169,25 @@ ON_TENSORS = ("plain", "flip-crop")  # of images of any size, as PIL images or t
 def build_transforms(
     name: str, image_size: int, *, statistics: Statistics = IMAGENET
 ) -> tuple[Transform, Transform]:
-    """(train, eval) transforms that give square images of `image_size` pixels. `statistics`, of the
-    data, enter dytox up to 32 px only.
+    """Build the transforms for training and evaluation, which return square images.
+
+    Args:
+        name: A key of `TRANSFORMS`: ``"dytox"`` as in the paper, ``"official"`` as in the released
+            code, ``"flip-crop"`` for mirrored and shifted images, ``"plain"`` for no augmentation.
+        image_size: Side of the images in pixels.
+        statistics: Mean and standard deviation of the channels of the data. Only ``"dytox"`` uses
+            them, up to 32 pixels; otherwise the transforms have fixed ones.
+
+    Returns:
+        The transforms for training and for evaluation, each from a PIL image to a tensor.
+
+    Raises:
+        ValueError: If the name does not exist.
+
+    Example:
+        >>> from PIL import Image
+        >>> train, evaluation = build_transforms("flip-crop", 16)
+        >>> evaluation(Image.new("RGB", (40, 30))).shape
+        torch.Size([3, 16, 16])
     """
     return lookup(TRANSFORMS, name, "transforms")(image_size, statistics)

@@ -6,6 +6,15 @@ from pathlib import Path
 import click
 
 SHOWN = 4
+DIGITS = 4  # of a number, or as many as it takes to see a difference
+WORDS = {
+    "lr": "learning rate",
+    "fh": "forgetting heterogeneity",
+    "digest": "digest of the weights",
+    "accuracy_nme": "accuracy by nearest mean",
+    "correct_nme": "correct by nearest mean",
+    "brought_in": "step of the class",
+}
 
 
 @click.command()
@@ -22,17 +31,37 @@ def diff(first: Path, second: Path) -> None:
 
     result = diff_runs(first, second)
     for name, one, other in result.changed:
-        click.echo(f"setting  {name}: {one}, {other}")
+        click.echo(f"setting  {name}: {' and '.join(rounded(one, other))}")
     for difference in result.differences:
-        click.echo(f"{difference.file:<9}{difference.where}")
+        click.echo(f"{difference.file}.csv differs from {difference.where} on")
         for column, before, after in difference.columns[:SHOWN]:
-            click.echo(
-                f"         {column}"
-                + ("" if before is None and after is None else f": {before}, {after}")
+            values = (
+                ""
+                if before is None or after is None
+                else ": " + " and ".join(rounded(before, after))
             )
+            click.echo(f"         {in_words(column)}{values}")
         if len(difference.columns) > SHOWN:
-            click.echo(f"         … and {len(difference.columns) - SHOWN} more columns")
+            click.echo(f"         and {len(difference.columns) - SHOWN} more columns")
     click.echo(
         f"The runs {'agree in all' if result.same else 'differ after'} {result.num_alike} rows."
     )
     sys.exit(0 if result.same else 1)
+
+
+def in_words(column: str) -> str:
+    """A column of the rows, in full words."""
+    return WORDS.get(column, column.replace("_", " "))
+
+
+def rounded(one: str, other: str) -> tuple[str, str]:
+    """Two values as texts; two numbers with as few digits as tell them apart, 4 at least."""
+    try:
+        numbers = float(one), float(other)
+    except ValueError:
+        return one or "nothing", other or "nothing"
+    for digits in range(DIGITS, 18):
+        texts = f"{numbers[0]:.{digits}g}", f"{numbers[1]:.{digits}g}"
+        if texts[0] != texts[1]:
+            return texts
+    return one, other

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES
+from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
 from avalanche_hfc.cli.table_options import run_options
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
+@click.command(cls=RecipeCommand)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--table", help="The table whose cells are drawn  [default: that of the paper's figure]"
@@ -34,7 +34,7 @@ def figure(
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
     from avalanche_hfc.report.paper_figures import FIGURES, cells_drawn, lines_of, write_figure
     from avalanche_hfc.report.paper_table import paper_of
-    from avalanche_hfc.tasks.table import cells_of, check_writable
+    from avalanche_hfc.tasks.table import cells_of, check_writable, named_as_run
 
     chosen = lookup(FIGURES, name, "figure")
     table = table or chosen.table
@@ -50,6 +50,7 @@ def figure(
     check_writable(folder)
     done = run_cells(cells, context.args, options)
     if done.finished:
+        cells = named_as_run(cells, overrides_of(context.args))
         drawn = chosen.draw(lines_of(cells, done.finished), paper)
         files = write_figure(
             drawn, folder, "-".join([name, table, options["scale"], *options["only"]])

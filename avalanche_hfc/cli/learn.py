@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.allow_code import allow_code
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -25,7 +27,8 @@ from avalanche_hfc.cli.loading import announce_loading
     help="Where the data of RUN is, if it is no longer where it was.",
 )
 @click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
+@allow_code
 def learn(
     run: Path,
     new_folder: Path,
@@ -34,13 +37,14 @@ def learn(
     data_root: Path | None,
     verify_data: bool,
     device: str,
+    allow_code: bool,
 ) -> None:
     """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
     classes.
 
     NEW_FOLDER holds a folder of images for each class, or train/ and test/ with such folders. RUN
     is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
-    again.
+    again. RUN may also be the folder of a recipe that holds one run.
     """
     announce_loading()
     from avalanche_hfc.cli.run_progress import RunBar
@@ -58,12 +62,15 @@ def learn(
             device=device,
             progress=bar,
             verify_data=verify_data,
+            allow_code=allow_code,
         )
     finally:
         bar.close()
-    for word, found in accuracies(folder).items():
+    judged = accuracies(folder, allow_code=allow_code)
+    for word, before in (("old", f"; {judged['before'].accuracy:.4f} before"), ("new", "")):
+        found = judged[word]
         click.echo(
             f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, "
-            f"{found.images} test images"
+            f"{found.images} test images{before}"
         )
     click.echo(f"Rows: {folder}")

@@ -26,6 +26,11 @@ def list_recipes(pattern: str | None) -> None:
             click.echo(f"  {line}")
     if pattern is None:
         click.echo(
+            "\nYour data: folder-t5-hfc@small, npz-b50-t4-podnet+hfc@demo, with --data."
+            "\nYour method, module:Class: folder-t5-mymethods:Mine+hfc@small, "
+            "cifar100-b0-t10-mymethods:Mine@small."
+        )
+        click.echo(
             "\nhfc list PATTERN names each; hfc show RECIPE tells its values; hfc run RECIPE "
             "runs it."
         )

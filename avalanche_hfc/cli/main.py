@@ -3,6 +3,7 @@ torch nor Avalanche.
 """
 
 import sys
+from importlib.metadata import version
 
 import click
 
@@ -10,34 +11,63 @@ from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
+from avalanche_hfc.cli.export import export
 from avalanche_hfc.cli.figure import figure
+from avalanche_hfc.cli.get_data import get
 from avalanche_hfc.cli.learn import learn
 from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.pretrain import pretrain
 from avalanche_hfc.cli.report import report
+from avalanche_hfc.cli.resume import resume
 from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 from avalanche_hfc.cli.table import table
+from avalanche_hfc.cli.weights import weights
+
+SHOWN = {"torch": "torch", "Avalanche": "avalanche-lib", "timm": "timm"}
+
+
+def show_versions(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        click.echo(f"hfc {__version__}")
+        for name, package in SHOWN.items():
+            click.echo(f"{name} {version(package)}")
+        context.exit()
+
+
+DEBUG = "--debug"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hfc")
+@click.option(DEBUG, is_flag=True, expose_value=False, help="Show the whole traceback of an error.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_versions,
+    help="Show the versions of hfc, torch, Avalanche and timm.",
+)
 def commands() -> None:
     """HFC, heterogeneous forgetting compensation, on Avalanche."""
 
 
+data.add_command(get)
 commands.add_command(demo)
 commands.add_command(run)
+commands.add_command(resume)
 commands.add_command(plan)
 commands.add_command(predict)
 commands.add_command(learn)
+commands.add_command(export)
 commands.add_command(pretrain)
 commands.add_command(table)
 commands.add_command(figure)
 commands.add_command(data)
+commands.add_command(weights)
 commands.add_command(selftest)
 commands.add_command(list_recipes)
 commands.add_command(show)
@@ -46,13 +76,20 @@ commands.add_command(report)
 
 
 def main() -> None:
-    """Run a command. A user's mistake is one line on stderr and exit code 2."""
+    """Run a command. A user's mistake is one line on stderr and exit code 2, any other error one
+    line and exit code 1; `--debug`, anywhere, shows the traceback of either.
+    """
+    debug = DEBUG in sys.argv[1:]
     try:
-        commands(prog_name="hfc", standalone_mode=False)
+        commands(
+            [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False
+        )
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (ValueError, OSError, FloatingPointError) as error:
+        if debug:
+            raise
         click.echo(f"hfc: {error}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
@@ -60,3 +97,13 @@ def main() -> None:
             "\nhfc: interrupted. What is done is kept; the same command resumes it.", err=True
         )
         sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        click.echo(
+            f"hfc: unexpected error, {type(error).__name__}: {first} (The same command with "
+            f"{DEBUG} shows where.)",
+            err=True,
+        )
+        sys.exit(1)

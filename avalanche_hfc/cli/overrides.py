@@ -1,15 +1,84 @@
-"""Values given on the command line in the place of a recipe's: --epochs 3,
+"""Values given on the command line in place of a recipe's: --epochs 3,
 --method.relation-weight=0.5.
 """
 
+import textwrap
 from collections.abc import Iterable
+from dataclasses import fields
+from difflib import get_close_matches
 
 import click
 
-TAKES_OVERRIDES = {
-    "ignore_unknown_options": True,
-    "allow_extra_args": True,
-}  # context settings of a command that takes them
+from avalanche_hfc.recipes.schema import DataRecipe, MemoryRecipe, TrainRecipe
+
+NEAR = 0.83  # from this likeness on, an unknown name is a misspelt option
+EVERY_RECIPE = {"data": DataRecipe, "train": TrainRecipe, "memory": MemoryRecipe}
+
+
+class RecipeCommand(click.Command):
+    """A command that takes values of a recipe, anywhere among its own options. They are left in
+    `context.args`, for `overrides_of`.
+    """
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        own = [word for option in options for word in (*option.opts, *option.secondary_opts)]
+        kept: list[str] = []
+        values: list[str] = []
+        rest = iter(args)
+        for word in rest:
+            name = word.partition("=")[0]
+            if word == "--":
+                kept += [word, *rest]
+            elif not word.startswith("--") or name in own:
+                kept.append(word)
+            else:
+                refuse_misspelt(ctx, name, own)
+                values += [word] if "=" in word else [word, *value_after(word, rest)]
+        remaining = super().parse_args(ctx, kept)
+        ctx.args += values
+        return remaining
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = [
+            f"--{part}.{field.name.replace('_', '-')}"
+            for part, kind in EVERY_RECIPE.items()
+            for field in fields(kind)
+        ]
+        with formatter.section("Values of every recipe, model and method apart"):
+            indent = " " * formatter.current_indent
+            formatter.write(
+                textwrap.fill(
+                    " ".join(names),
+                    formatter.width,
+                    initial_indent=indent,
+                    subsequent_indent=indent,
+                    break_on_hyphens=False,
+                )
+                + "\n"
+            )
+        formatter.write_paragraph()
+        formatter.write_text("`hfc show RECIPE` lists all values of a recipe.")
+
+
+def refuse_misspelt(ctx: click.Context, name: str, own: list[str]) -> None:
+    """Raise for a name that is much like one of the command's options."""
+    near = get_close_matches(name, own, cutoff=NEAR)
+    short = name.removeprefix("--").replace("-", "_")
+    leaves = {field.name for kind in EVERY_RECIPE.values() for field in fields(kind)}
+    if near and short not in leaves:
+        raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
+
+
+def value_after(word: str, rest: Iterable[str]) -> list[str]:
+    value = next(iter(rest), "")
+    if not value or value.startswith("--"):
+        raise click.UsageError(
+            f"{word} needs a value, as in {word} 3. It is no option of this command."
+        )
+    return [value]
 
 
 def overrides_of(arguments: Iterable[str]) -> dict[str, str]:
@@ -19,15 +88,13 @@ def overrides_of(arguments: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     rest = iter(arguments)
     for word in rest:
-        if not word.startswith("--") or word == "--":
+        if not word.startswith("--"):
             raise click.UsageError(
                 f"Unexpected argument {word!r}. A value of the recipe is given as --epochs 3."
             )
         name, sign, text = word[2:].partition("=")
         if not sign:
-            text = next(rest, "")
-            if not text or text.startswith("--"):
-                raise click.UsageError(f"{word} needs a value, as in {word} 3.")
+            text = value_after(word, rest)[0]
         if name in found:
             raise click.UsageError(f"--{name} is given twice.")
         found[name] = text

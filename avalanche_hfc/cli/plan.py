@@ -1,23 +1,48 @@
 """`hfc plan`."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from avalanche_hfc.cli.completion import recipes_and_tables
+from avalanche_hfc.cli.device import DEVICE_HELP
 from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
-from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.recipes import SCALES, Recipe, override, recipe
+from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.user_data import with_data
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
-@click.argument("name", metavar="RECIPE")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="RECIPE|TABLE", shell_complete=recipes_and_tables)
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    default=["auto"],
+    show_default=True,
+    help=f"{DEVICE_HELP} May be given several times.",
+)
+@click.option(
+    "--scale",
+    type=click.Choice(list(SCALES)),
+    default="demo",
+    show_default=True,
+    help="Of a table.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Of a table: runs of each recipe.",
+)
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
 @click.option(
-    "--synthetic", is_flag=True, help="Random images of the right size in the place of the data."
+    "--synthetic", is_flag=True, help="Random images of the right size instead of the data."
 )
 @click.option(
     "--batches",
@@ -30,32 +55,73 @@ from avalanche_hfc.recipes.user_data import with_data
 def plan(
     context: click.Context,
     name: str,
-    device: str,
+    devices: Sequence[str],
+    scale: str,
+    seeds: int,
     data_root: Path | None,
     synthetic: bool,
     batches: int,
 ) -> None:
-    """Hours, memory and disk that RECIPE needs, from a few timed batches. Nothing is written.
+    """Hours, memory and disk that RECIPE, or all runs of TABLE, need, from a few timed batches.
+    Nothing is written.
 
-    Values can be changed as in hfc run: hfc plan digits-b0-t5-hfc@demo --epochs 3
+    Values can be changed as in hfc run: hfc plan digits-b0-t5-hfc@demo --epochs 3. A table is added
+    up for each device: hfc plan cifar100 --scale paper --synthetic --device cpu --device cuda
     """
     announce_loading()
-    chosen = override(recipe(name), overrides_of(context.args))
-    if data_root is not None:
-        chosen = with_data(chosen, data_root)
-    from avalanche_hfc.tasks.plan import plan as estimate
+    given = overrides_of(context.args)
+    from avalanche_hfc.engine.run import check_device
+    from avalanche_hfc.tasks.plan import plan_all
+    from avalanche_hfc.tasks.table import cells_of, runs_of
 
-    try:
-        found = estimate(
+    devices = [check_device(device) for device in devices]
+    is_table = name in ALL_TABLES
+    if is_table:
+        chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), given)]
+    else:
+        chosen = [override(recipe(name), given)]
+        if data_root is not None:
+            chosen = [with_data(chosen[0], data_root)]
+    for device in devices:
+        found = []
+        estimates = plan_all(
             chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches
         )
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} Or estimate from random images: --synthetic.") from error
-    tell(chosen, device, found, synthetic=synthetic)
+        try:
+            for own, estimate in estimates:
+                if is_table:
+                    click.echo(f"{own.name}: {duration(estimate.seconds)}", err=True)
+                found.append(estimate)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error} Or estimate from random images: --synthetic."
+            ) from error
+        if is_table:
+            tell_table(f"{name} @{scale}", device, found, seeds, synthetic=synthetic)
+        else:
+            tell(chosen[0], device, found[0], synthetic=synthetic)
+
+
+def tell_table(
+    name: str, device: str, found: Sequence[Any], seeds: int, *, synthetic: bool
+) -> None:
+    """The sum over all runs, one after the other."""
+    click.echo(f"{name} on {device}{', from random images' if synthetic else ''}")
+    click.echo(f"  runs    {seeds * len(found)}: {len(found)} recipes, {seeds} seeds each")
+    click.echo(f"  time    about {duration(seeds * sum(own.seconds for own in found))}")
+    click.echo(f"  memory  {size(max(own.memory for own in found))} at the most")
+    tell_disk(seeds * sum(own.disk for own in found), "all runs, up to three checkpoints each")
+
+
+def tell_disk(needed: int, of_what: str) -> None:
+    free = shutil.disk_usage(Path.cwd()).free
+    click.echo(f"  disk    {size(needed)}: {of_what}")
+    click.echo(
+        f"          free in this folder: {size(free)}{'' if free > needed else ': too little'}"
+    )
 
 
 def tell(chosen: Recipe, device: str, found: Any, *, synthetic: bool) -> None:
-    free = shutil.disk_usage(Path.cwd()).free
     click.echo(f"{chosen.name} on {device}{', from random images' if synthetic else ''}")
     click.echo(f"  time    about {duration(found.seconds)}")
     first, later = found.rates
@@ -71,12 +137,9 @@ def tell(chosen: Recipe, device: str, found: Any, *, synthetic: bool) -> None:
         f"  memory  {size(found.memory)} at the most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
-    click.echo(
-        f"  disk    {size(found.disk)}: up to three checkpoints of {size(found.checkpoint)}, "
-        f"rows {size(found.rows)}"
-    )
-    click.echo(
-        f"          free in this folder: {size(free)}{'' if free > found.disk else ': too little'}"
+    tell_disk(
+        found.disk,
+        f"up to three checkpoints of {size(found.checkpoint)}, rows {size(found.rows)}",
     )
 
 

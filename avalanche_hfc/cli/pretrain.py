@@ -2,13 +2,14 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
 
@@ -43,7 +44,7 @@ def settings_as_options(command: Callable) -> Callable:
     show_default=True,
     help="Of weights, batches, crops and masks.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 @settings_as_options
 def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> None:
     """Pre-train a ViT on the images of DATA, without labels, as a masked autoencoder.
@@ -61,7 +62,7 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     images = read_unlabelled(data, recipe.image_size)
     for remark in images.remarks:
         click.echo(remark, err=True)
-    bar = _bar(recipe.epochs)
+    bar = _bar(recipe.epochs, out)
     try:
         train(recipe, seed, out, images, device=device, progress=bar)
     except KeyboardInterrupt:
@@ -76,33 +77,21 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     click.echo(f"Weights: {out / WEIGHTS}. Reconstructions: {out / PICTURES}.")
 
 
-def _bar(epochs: int) -> Any:
-    from tqdm import tqdm
+def _bar(epochs: int, out: Path) -> Any:
+    from avalanche_hfc.cli.run_progress import RunBar
 
-    from avalanche_hfc.cli.run_progress import BAR
-    from avalanche_hfc.engine.progress import Progress
-
-    class PretrainBar(Progress):
+    class PretrainBar(RunBar):
         """A bar on a terminal, a line per epoch elsewhere."""
 
-        bar: Any = None
+        words = "pre-training"
 
-        def begin(self, images: Sequence[int], done: float) -> None:
-            self.bar = tqdm(
-                total=epochs, initial=done * epochs, bar_format=BAR, smoothing=0, disable=None
-            )
-
-        def batch(self, fraction: float) -> None:
-            self.bar.update(fraction * epochs)
+        def describe(self) -> str:
+            return self.words
 
         def epoch(self, row: Mapping[str, Any]) -> None:
-            words = f"epoch {row['epoch'] + 1}/{epochs}: loss {row['loss']:.4f}"
-            self.bar.set_description_str(words)
+            self.words = f"epoch {row['epoch'] + 1}/{epochs}: loss {row['loss']:.4f}"
+            self.bar.set_description_str(self.words)
             if self.bar.disable:
-                click.echo(f"{words}, {row['seconds']:.0f} s", err=True)
+                click.echo(f"{self.words}, {row['seconds']:.0f} s", err=True)
 
-        def close(self) -> None:
-            if self.bar is not None:
-                self.bar.close()
-
-    return PretrainBar()
+    return PretrainBar(f"pre-training in {out}")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.loading import announce_loading
 
 
@@ -34,8 +35,14 @@ from avalanche_hfc.cli.loading import announce_loading
     type=click.Path(path_type=Path),
     help="Where the data is, for --pictures.",
 )
+@allow_code
 def report(
-    folders: tuple[Path, ...], out: Path, paper: Path | None, pictures: bool, data_root: Path | None
+    folders: tuple[Path, ...],
+    out: Path,
+    paper: Path | None,
+    pictures: bool,
+    data_root: Path | None,
+    allow_code: bool,
 ) -> None:
     """One page on what runs have learned and forgotten, from their CSV files.
 
@@ -48,6 +55,6 @@ def report(
     with_pictures = pictures or data_root is not None
     if with_pictures:
         announce_loading()
-    exemplars = pictures_of_recipe(data_root) if with_pictures else None
+    exemplars = pictures_of_recipe(data_root, allow_code=allow_code) if with_pictures else None
     page, text, *_ = write_report(folders, out, paper=paper, pictures=exemplars)
     click.echo(f"Page: {page}\nMarkdown: {text}")

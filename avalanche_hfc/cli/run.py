@@ -1,20 +1,49 @@
 """`hfc run`."""
 
+import re
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from avalanche_hfc.cli.completion import recipes
+from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.engine.machine import most_workers
+from avalanche_hfc.engine.progress import Progress, Several
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.table import TableRun, set_aside
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
-@click.argument("name", metavar="RECIPE")
+def read_seeds(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...]:
+    """The seeds of a text such as 0-4 or 0,2,5."""
+    if text is None:
+        return ()
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise click.BadParameter(f"{text!r} is not of the form 0-4 or 0,2,5.")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
+        raise click.BadParameter(
+            f"{text!r} must name several seeds, each once, as 0-4 or 0,2,5. One is --seed 3."
+        )
+    return tuple(seeds)
+
+
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="RECIPE", shell_complete=recipes)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -23,20 +52,33 @@ from avalanche_hfc.store.run_folder import RunFolder
     help="Of weights, batches and transforms.",
 )
 @click.option(
+    "--seeds",
+    callback=read_seeds,
+    metavar="SEEDS",
+    help="Train one seed after the other: 0-4, or 0,2,5.",
+)
+@click.option(
+    "--fresh", is_flag=True, help="Start over. A run that is there is moved aside, not deleted."
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs"),
     show_default=True,
     help="The run is kept in OUT/RECIPE/SEED.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, …")
+@device_option
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are no images.")
 @click.option(
     "--verify-data", is_flag=True, help="In a run that is resumed, read all images again."
 )
 @click.option(
-    "--workers", type=click.IntRange(min=0), default=0, show_default=True, help="Loader processes."
+    "--workers",
+    type=click.IntRange(0, most_workers()),
+    default=0,
+    show_default=True,
+    help="Loader processes. They start once for each step; data in memory is read without them.",
 )
 @click.option(
     "--tensorboard",
@@ -48,42 +90,39 @@ def run(
     context: click.Context,
     name: str,
     seed: int,
+    seeds: tuple[int, ...],
+    fresh: bool,
     out: Path,
-    device: str,
     data_root: Path | None,
     skip_bad: bool,
-    verify_data: bool,
-    workers: int,
-    tensorboard: bool,
+    **options: Any,
 ) -> None:
     """Train RECIPE. The same command resumes a run that was stopped, and leaves a finished one
     as it is.
 
     Values can be changed: hfc run digits-b0-t5-hfc@demo --epochs 3 --method.relation-weight 0.5
     """
+    if seeds and context.get_parameter_source("seed") is not ParameterSource.DEFAULT:
+        raise click.UsageError("Choose --seed or --seeds, not both.")
     announce_loading()
     values = overrides_of(context.args)
     chosen = with_data(override(recipe(name), values), data_root, skip_bad=skip_bad)
-    run_folder = RunFolder(out / chosen.name / str(seed))
-    run_folder.check(chosen.as_dict(), seed)
-    if run_folder.finished:
-        if "data" in chosen.paths:
-            from avalanche_hfc.store.data_files import refuse_other_place
+    runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
+    if fresh and (old := set_aside(runs, out)) is not None:
+        click.echo(f"What was there is in {old / chosen.name} now.", err=True)
+    for each in runs:
+        RunFolder(each.folder).check(chosen.as_dict(), each.seed)
+    for each in runs:
+        run_folder = RunFolder(each.folder)
+        if run_folder.finished:
+            if "data" in chosen.paths:
+                from avalanche_hfc.store.data_files import refuse_other_place
 
-            refuse_other_place(run_folder, str(chosen.paths["data"]), skip_bad=skip_bad)
-        click.echo("This run is finished; nothing was done.", err=True)
-    else:
-        train(
-            chosen,
-            seed,
-            run_folder,
-            device=device,
-            data_root=data_root,
-            workers=workers,
-            tensorboard=tensorboard,
-            verify_data=verify_data,
-        )
-    tell(chosen, seed, run_folder)
+                refuse_other_place(run_folder, str(chosen.paths["data"]), skip_bad=skip_bad)
+            click.echo("This run is finished; nothing was done.", err=True)
+        else:
+            train(chosen, each.seed, run_folder, data_root=data_root, **options)
+        tell(chosen, each.seed, run_folder)
 
 
 def train(
@@ -91,37 +130,37 @@ def train(
     seed: int,
     run_folder: RunFolder,
     *,
-    device: str,
-    data_root: Path | None,
-    workers: int,
     tensorboard: bool,
-    verify_data: bool,
+    workers: int,
+    **options: Any,
 ) -> None:
     line = memory_line(chosen)
     if line is not None:
         click.echo(line, err=True)
-    from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
-    from avalanche_hfc.engine.progress import Several
     from avalanche_hfc.engine.run import run as run_recipe
 
-    bar = RunBar(f"{chosen.name}, seed {seed}")
-    listeners = [bar, TensorBoard(run_folder.path / "tensorboard")] if tensorboard else [bar]
+    again = ["hfc", *(word for word in sys.argv[1:] if word != "--fresh")]
+    with shown(f"{chosen.name}, seed {seed}", run_folder, again, tensorboard) as progress:
+        run_recipe(chosen, seed, run_folder.path, num_workers=workers, progress=progress, **options)
+
+
+@contextmanager
+def shown(
+    title: str, run_folder: RunFolder, again: Sequence[str], tensorboard: bool
+) -> Iterator[Progress]:
+    """What is told of a training inside: a bar, and curves for TensorBoard. Ctrl-C ends the process
+    with `again`, the command that resumes it.
+    """
+    from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
+
+    bar = RunBar(title)
     try:
-        run_recipe(
-            chosen,
-            seed,
-            run_folder.path,
-            device=device,
-            data_root=data_root,
-            num_workers=workers,
-            progress=Several(listeners),
-            verify_data=verify_data,
-        )
+        yield Several([bar, TensorBoard(run_folder.path / "tensorboard")] if tensorboard else [bar])
     except KeyboardInterrupt:
         bar.close()
-        again = shlex.join(["hfc", *sys.argv[1:]])
         click.echo(
-            f"\nhfc: stopped. What is done is kept in {run_folder.path}. To resume:\n{again}",
+            f"\nhfc: stopped. What is done is kept in {run_folder.path}. To resume:\n"
+            f"{shlex.join(again)}",
             err=True,
         )
         sys.exit(130)

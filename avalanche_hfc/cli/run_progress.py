@@ -2,6 +2,7 @@
 TensorBoard.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,77 +20,83 @@ QUIET_SECONDS = 30  # between two plain lines about epochs
 
 
 class RunBar(Progress):
-    """Loss terms of the last epoch, accuracy of the last step, average so far, images/s, time left.
-    The time counts new images as alike.
+    """A line for each step, and below them, on a terminal, a bar with the step, the time left, and
+    loss and images/s of the last epoch. It fits 80 columns.
     """
+
+    leave = True  # whether the bar stays when it is closed
 
     def __init__(self, title: str):
         self.title = title
         self.bar: Any = None
-        self.accuracy = ""
         self._spoke = time.monotonic()
 
     def remark(self, line: str) -> None:
         click.echo(line, err=True)
 
-    def begin(self, images: Sequence[int], done: float) -> None:
-        self.images, self.step_now = images, int(done)
-        behind = sum(images[: self.step_now]) + (done % 1) * (
-            images[self.step_now] if done % 1 else 0
-        )
+    def begin(self, work: Sequence[int], done: float) -> None:
+        self.work, self.step_now = work, int(done)
+        behind: float = sum(work[: self.step_now])
+        if done % 1:
+            behind += (done % 1) * work[self.step_now]
         self.bar = tqdm(
-            total=sum(images),
+            total=sum(work),
             initial=behind,
             bar_format=BAR,
             smoothing=0,
             dynamic_ncols=True,
             disable=None,
+            leave=self.leave,
         )
+        self.name_run()
         self._describe()
 
+    def name_run(self) -> None:
+        if not self.bar.disable:
+            self._say(self.title)
+
+    def describe(self) -> str:
+        """What stands before the bar."""
+        return f"step {min(self.step_now + 1, len(self.work))}/{len(self.work)}"
+
     def _describe(self) -> None:
-        self.bar.set_description_str(
-            f"{self.title}, step {min(self.step_now + 1, len(self.images))}/{len(self.images)}",
-            refresh=False,
-        )
+        self.bar.set_description_str(self.describe(), refresh=False)
 
     def batch(self, fraction: float) -> None:
-        self.bar.update(fraction * self.images[self.step_now])
+        left = sum(self.work[: self.step_now + 1]) - self.bar.n
+        self.bar.update(min(fraction * self.work[self.step_now], left))
 
     def epoch(self, row: Record) -> None:
-        losses = " ".join(
-            f"{name.removeprefix(LOSS)} {value:.3g}"
-            for name, value in row.items()
-            if name.startswith(LOSS)
-        )
-        words = ", ".join(
-            filter(None, [losses, self.accuracy, f"{row['images_per_second']:.0f} images/s"])
-        )
+        words = f"{row['images_per_second']:.0f} images/s"
+        if f"{LOSS}total" in row:
+            words = f"loss {row[f'{LOSS}total']:.3g}, {words}"
         self.bar.set_postfix_str(words)
         if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
             self._say(
-                f"step {row['step'] + 1}/{len(self.images)}, {row['phase']} epoch "
+                f"step {row['step'] + 1}/{len(self.work)}, {row['phase']} epoch "
                 f"{row['epoch'] + 1}: {words}"
             )
 
     def step(self, row: Record) -> None:
         self.step_now = row["step"] + 1
         average = "" if row["average"] != row["average"] else f", average {row['average']:.3f}"
-        self.accuracy = f"accuracy {row['accuracy']:.3f}{average}"
-        if not self.bar.disable:
-            self.bar.n = sum(self.images[: self.step_now])
-            self._describe()
-            self.bar.refresh()
-            return
-        words = (
-            f"{self.accuracy} on {row['classes']} classes; {row['seconds']:.0f} s, "
+        self._say(
+            f"step {self.step_now}/{len(self.work)}: accuracy {row['accuracy']:.3f}{average} on "
+            f"{row['classes']} classes; {row['seconds']:.0f} s, "
             f"{row['images_per_second']:.0f} images/s"
         )
-        self._say(f"step {self.step_now}/{len(self.images)}: {words}")
+        if not self.bar.disable:
+            self.bar.n = sum(self.work[: self.step_now])
+            self._describe()
+            self.bar.refresh()
 
     def _say(self, line: str) -> None:
+        """A line that stays: above the bar where there is one."""
         self._spoke = time.monotonic()
-        click.echo(line, err=True)
+        if self.bar.disable:
+            click.echo(line, err=True)
+        else:
+            self.bar.write(line, file=sys.stderr)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -105,7 +112,7 @@ class TensorBoard(Progress):
         self.folder = folder
         self.logger: Any = None
 
-    def begin(self, images: Sequence[int], done: float) -> None:
+    def begin(self, work: Sequence[int], done: float) -> None:
         from avalanche.logging import TensorboardLogger
 
         self.logger = TensorboardLogger(self.folder)

@@ -2,8 +2,9 @@
 
 import click
 
+from avalanche_hfc.cli.completion import recipes
 from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import TAKES_OVERRIDES, overrides_of
+from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.describe import (
     HFC_FORMS,
@@ -16,8 +17,8 @@ from avalanche_hfc.recipes.describe import (
 from avalanche_hfc.recipes.listing import tables_of
 
 
-@click.command(context_settings=TAKES_OVERRIDES)
-@click.argument("name", metavar="RECIPE")
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="RECIPE", shell_complete=recipes)
 @click.pass_context
 def show(context: click.Context, name: str) -> None:
     """Every value of RECIPE with its source, its command, cost and what to expect.

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc.cli.device import device_option
+from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.recipes import SCALES
 
 RUN_OPTIONS = (
@@ -40,12 +42,10 @@ RUN_OPTIONS = (
         show_default=True,
         help="Runs at a time, one thread each if several.",
     ),
-    click.option(
-        "--device", default="cpu", show_default=True, help="As torch calls it: cpu, cuda, cuda:1."
-    ),
+    device_option,
     click.option(
         "--workers",
-        type=click.IntRange(min=0),
+        type=click.IntRange(0, most_workers()),
         default=0,
         show_default=True,
         help="Loader processes of a run.",

@@ -29,6 +29,9 @@ KNOWN = (
 )  # errors whose text says all
 
 
+TITLE = 24  # characters of a run's name beside its bar, which fits 80 columns
+
+
 class Done(NamedTuple):
     """The runs that are finished, and those that failed with the reason."""
 
@@ -76,17 +79,23 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
 
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
-    """The runs that failed and why; the others go on."""
+    """The runs that failed and why; the others are run. What none of them can do without is looked
+    for once, before the first.
+    """
     import torch
 
+    from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.tasks.pool import outcomes
+    from avalanche_hfc.tasks.table_checks import check_data, check_room
+
+    device = check_device(options["device"])
+    check_data(runs, options["data"])
+    check_room(runs, options["out"])
 
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two
     one = train_with_bar if options["jobs"] == 1 else train
-    work = partial(
-        one, device=options["device"], data_root=options["data"], num_workers=options["workers"]
-    )
+    work = partial(one, device=device, data_root=options["data"], num_workers=options["workers"])
     failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
     lines = Lines(bar)
@@ -97,24 +106,20 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
                 lines.tell(f"{run}: {in_words(row)}")
             else:
                 said = reason(error)
-                lines.tell(
-                    f"{run} failed: {said}" if all(said != before for _, before in failed) else "",
-                    keep=True,
-                )
+                known = any(said == before for _, before in failed)
+                lines.tell("" if known else f"{run} failed: {said}")
                 failed.append((run, said))
     return failed
 
 
 class Lines:
-    """What is told of each run: beside the bar, or as a line where there is none."""
+    """A line about each run: above the bar, or with the time left where there is none."""
 
     def __init__(self, bar: Any):
         self.bar, self.count, self.start = bar, 0, time.monotonic()
 
-    def tell(self, text: str, keep: bool = False) -> None:
-        """`keep`: above the bar, not in the place of what was told before. Nothing is told of a run
-        that failed as another did.
-        """
+    def tell(self, text: str) -> None:
+        """Nothing is told of a run that failed as another did."""
         self.count += 1
         if not text:
             return
@@ -123,19 +128,26 @@ class Lines:
             click.echo(
                 f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True
             )
-        elif keep:
-            self.bar.write(text, file=sys.stderr)
         else:
-            self.bar.set_postfix_str(text)
+            self.bar.write(text, file=sys.stderr)
 
 
 class TableRunBar(RunBar):
     """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its
-    last, which `Lines` tells.
+    last, which `Lines` tells; on a terminal that is the only line of a run.
     """
 
+    leave = False
+
+    def name_run(self) -> None:
+        """The bar itself names the run."""
+
+    def describe(self) -> str:
+        title = self.title if len(self.title) <= TITLE else f"{self.title[: TITLE - 1]}…"
+        return f"{title} {super().describe().removeprefix('step ')}"
+
     def _say(self, line: str) -> None:
-        if time.monotonic() - self._spoke > QUIET_SECONDS:
+        if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
             super()._say(f"{self.title}: {line}")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
+from PIL import Image
+from torch import Tensor
 
 from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks import build_transforms
@@ -27,6 +29,7 @@ from avalanche_hfc.benchmarks.transforms import (
     CIFAR100,
     IMAGENET,
     ON_TENSORS,
+    PADDED_CROP_LIMIT,
     Statistics,
     Transform,
 )
@@ -68,7 +71,7 @@ DATA_SETS = {
 NEEDED = {
     "npz": "the npz file",
     "folder": "the folder of images",
-}  # data of the user's, which has no default place
+}  # your data, which has no default place
 
 
 def build_benchmark(
@@ -86,7 +89,7 @@ def build_benchmark(
             read again.
 
     Returns:
-        The benchmark. Its `records` identify data of the user's.
+        The benchmark. Its `records` identify your data.
     """
     known = known or {}
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
@@ -171,6 +174,26 @@ def eval_transform(recipe: Recipe) -> Transform:
     return build_transforms(
         data.transforms, data.image_size, statistics=DATA_SETS[data.dataset].statistics
     )[1]
+
+
+def image_mode(recipe: Recipe) -> str:
+    """The mode of the PIL images that a recipe is trained on: "L" is grey."""
+    return "L" if recipe.data.dataset == "digits" else "RGB"
+
+
+def image_transform(recipe: Recipe) -> Transform:
+    """The eval transform for PIL images of any size and mode: where the recipe's never resizes, the
+    image is squashed to a square before.
+    """
+    data, mode, transform = recipe.data, image_mode(recipe), eval_transform(recipe)
+    squash = data.transforms not in ON_TENSORS and data.image_size <= PADDED_CROP_LIMIT
+    side = (data.image_size, data.image_size)
+
+    def prepare(image: Image.Image) -> Tensor:
+        image = image.convert(mode)
+        return transform(image.resize(side, Image.Resampling.BICUBIC) if squash else image)
+
+    return prepare
 
 
 def how_to(recipe: Recipe, root: Root) -> str:

@@ -14,6 +14,11 @@ VECTORS = {
 LIMIT = "ATEN_CPU_CAPABILITY"  # a variable by which torch takes the kernels of an older processor
 
 
+def most_workers() -> int:
+    """The largest number of loader processes that a run may have: 4 for each processor."""
+    return 4 * (os.cpu_count() or 1)
+
+
 def cpu() -> str:
     """Name, generation and vector instructions of the processor, and whether torch is told to use
     older ones.

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from avalanche.training.plugins import SupervisedPlugin
@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from avalanche_hfc._types import Record, Strategy
-from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.interrupts import Interrupts
+from avalanche_hfc.engine.progress import Progress, StepWork
 from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.plugins.steps import StepTable
@@ -25,10 +26,20 @@ class Saver:
     last one lies back 100 times the seconds that it took, or `interval` seconds if given. So they
     take 1 % of the time inside a step; with the one at its end it stays below 2 % in a step as long
     as 100 of them.
+
+    `check_owned` is called before each save and raises where the folder is no longer this
+    process's.
     """
 
-    def __init__(self, folder: Path, rows: RunRows, interval: float | int | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        rows: RunRows,
+        interval: float | int | None = None,
+        check_owned: Callable[[], None] = lambda: None,
+    ):
         self.folder, self.rows, self.interval = folder, rows, interval
+        self.check_owned = check_owned
         self._took = 0.0
         self._ended = -math.inf
 
@@ -42,7 +53,8 @@ class Saver:
         if not training.resumable:
             return
         start = time.perf_counter()
-        save_checkpoint(self.folder, training.state_dict(), {**note, "rows": self.rows.counts})
+        self.check_owned()
+        save_checkpoint(self.folder, training.state_dict(), {**note, **self.rows.note()})
         self._ended = time.perf_counter()
         self._took = self._ended - start
 
@@ -58,9 +70,10 @@ class Recorder(SupervisedPlugin):
     rows: RunRows
     saver: Saver
 
-    def __init__(self, progress: Progress, seed: int):
+    def __init__(self, progress: Progress, seed: int, interrupts: Interrupts | None = None):
         super().__init__()
         self.progress, self.seed = progress, seed
+        self.interrupts = interrupts or Interrupts()
         self.weight_spread = WeightSpread()
         self.step = 0
         self.seconds_before, self.images = (
@@ -74,9 +87,14 @@ class Recorder(SupervisedPlugin):
         self.strategy, self.rows, self.saver = strategy, rows, saver
         strategy.draw_seed = self.seed
 
-    def begin_step(self, step: int, seconds: float = 0.0, images: int = 0) -> None:
-        """`seconds` and `images` are those of an interrupted step, up to its checkpoint."""
+    def begin_step(
+        self, step: int, work: StepWork, seconds: float = 0.0, images: int = 0, done: float = 0.0
+    ) -> None:
+        """`seconds`, `images` and the fraction `done` are those of an interrupted step, up to its
+        checkpoint.
+        """
         self.step, self.seconds_before, self.images = step, seconds, images
+        self.work, self.done = work, done
         self._start = time.perf_counter()
 
     @property
@@ -107,9 +125,11 @@ class Recorder(SupervisedPlugin):
         self._loss = loss if self._loss is None else self._loss + loss
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        self.interrupts.check()
         self._num_batches += 1
         self._num_images += len(strategy.mb_y)
-        self.progress.batch(1 / len(strategy.dataloader) / strategy.train_epochs)
+        batches = len(strategy.dataloader) * strategy.train_epochs
+        self._tell(self.work.main / batches)
 
     def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
@@ -120,13 +140,22 @@ class Recorder(SupervisedPlugin):
         self._begin_epoch(strategy.phase_running.epoch)
 
     def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        self._num_images += len(strategy.phase_running.batch[1])
+        self.interrupts.check()
+        num_images = len(strategy.phase_running.batch[1])
+        self._num_images += num_images
+        if self.work.later:  # else too short to be counted
+            self._tell(self.work.each * num_images)
 
     def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         phase = strategy.phase_running
         self._end_epoch(
             strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
         )
+
+    def _tell(self, work: float | int) -> None:
+        fraction = work / self.work.total
+        self.done += fraction
+        self.progress.batch(fraction)
 
     def _end_epoch(
         self,
@@ -159,9 +188,9 @@ class Recorder(SupervisedPlugin):
             "epoch": epoch,
             "seconds": self.seconds,
             "images": self.images,
+            "done": min(self.done, 1.0),
         }
-        done = (epoch + 1) / strategy.train_epochs if phase == "train" else 1.0
-        self.saver.save_if_due(self.strategy, {**note, "done": done})
+        self.saver.save_if_due(self.strategy, note)
 
     def _losses(self) -> Mapping[str, float]:
         """The terms that the strategy has recorded; else what it minimised."""

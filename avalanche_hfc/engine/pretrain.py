@@ -23,13 +23,20 @@ from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.engine.build import by_decay
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import check_device, check_room, logged, machine, warn
+from avalanche_hfc.engine.run import (
+    check_device,
+    check_room,
+    load_state,
+    logged,
+    machine,
+    warn,
+)
 from avalanche_hfc.losses.reconstruction import masked_reconstruction
 from avalanche_hfc.models import ViTEncoder
 from avalanche_hfc.models.masked_autoencoder import MaskedAutoencoder
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes.pretraining import PretrainRecipe
-from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
+from avalanche_hfc.store.checkpoint import load_checkpoint
 from avalanche_hfc.store.rows import RowFile, replace_file
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
@@ -63,7 +70,7 @@ def pretrain(
         folder: Of the run.
         data: The images, as `read_unlabelled` gives them.
         device: Where to train.
-        progress: Told of every batch and epoch.
+        progress: Called for every batch and epoch.
         checkpoint_seconds: Seconds between checkpoints. None: so that they take 1 % of the time.
 
     Raises:
@@ -71,7 +78,7 @@ def pretrain(
             recipe or in use.
         FloatingPointError: The loss is not finite.
     """
-    check_device(device)
+    device = check_device(device)
     if len(data.images) < recipe.batch_size:
         raise ValueError(
             f"{len(data.images)} images are fewer than a batch of {recipe.batch_size}. Choose a "
@@ -105,16 +112,11 @@ def _train(
 ) -> None:
     """The epochs from where the folder stands."""
     rows = PretrainRows(place)
-    saver = Saver(place.checkpoints, rows, interval)
-
-    def check_rows(note: Mapping[str, Any]) -> None:
-        if rows.lacking(note["rows"]):
-            raise Damaged("rows that it was saved after are missing from train.csv")
-
-    checkpoint = load_checkpoint(place.checkpoints, check_rows)
+    saver = Saver(place.checkpoints, rows, interval, place.check_owned)
+    checkpoint = load_checkpoint(place.checkpoints, rows.check)
     first = 0
     if checkpoint is not None:
-        training.load_state_dict(checkpoint.state)
+        load_state(training, checkpoint, place)
         first = checkpoint.note["epoch"] + 1
         log.info("resumes after epoch %d", checkpoint.note["epoch"])
     rows.keep({"train": first})
@@ -136,7 +138,6 @@ class PretrainRows(RunRows):
 
     def __init__(self, folder: RunFolder):
         self.files = {"train": RowFile(folder.csv("train"), COLUMNS)}
-        self.counts = {"train": len(self.files["train"].rows())}
 
 
 class Pretraining:

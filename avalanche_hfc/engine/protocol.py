@@ -55,7 +55,7 @@ class RunnableStrategy(Resumable, Protocol):
 
     @property
     def trains_on_stream(self) -> bool:
-        """Whether `train` takes the whole stream, once, in the place of one experience at a
+        """Whether `train` takes the whole stream, once, instead of one experience at a
         time."""
 
     def train(self, experiences: Experience | Iterable[Experience], **kwargs: object) -> object:
@@ -97,11 +97,11 @@ def runnable(strategy: SupervisedTemplate) -> RunnableStrategy:
 
 
 class AdaptedStrategy:
-    """A `SupervisedTemplate` of Avalanche's, or of a user's, as a `RunnableStrategy`.
+    """A `SupervisedTemplate` of Avalanche, or your own, as a `RunnableStrategy`.
 
-    Avalanche's classes have no member for what follows, a class of the user's may have any of them
-    under the names of the protocol. So each is looked for by name, and what Avalanche itself does
-    is the default: the model predicts by its head, one experience at a time is trained, nothing is
+    Avalanche's classes do not have these members; your class may have any of them, under the names
+    of the protocol. Each is therefore looked up by name, and what Avalanche itself does is the
+    default: the model predicts by its head, one experience at a time is trained, nothing is
     recorded and nothing can be saved.
 
     Args:

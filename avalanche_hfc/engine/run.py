@@ -1,8 +1,10 @@
-"""A run: one recipe, one seed, one folder. Started, gone on with, or found finished by the same
-call.
+"""A run: one recipe, one seed, one folder. The same call starts it, resumes it, or finds it
+finished.
 """
 
 import errno
+import hashlib
+import inspect
 import logging
 import resource
 import shutil
@@ -17,13 +19,14 @@ import torch
 from avalanche.benchmarks import NCScenario
 from torch.utils.data import ConcatDataset
 
-from avalanche_hfc._types import Experience, Json, Record
+from avalanche_hfc._types import Experience, Json
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
-from avalanche_hfc.engine.machine import cpu
+from avalanche_hfc.engine.interrupts import Interrupts
+from avalanche_hfc.engine.machine import cpu, most_workers
 from avalanche_hfc.engine.observe import Recorder, Saver
-from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy, runnable
+from avalanche_hfc.engine.progress import Progress, work_by_step
+from avalanche_hfc.engine.protocol import Resumable, runnable
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -33,7 +36,12 @@ from avalanche_hfc.engine.step_rows import (
     summary,
 )
 from avalanche_hfc.models.weights import loaded_from_file
-from avalanche_hfc.store.checkpoint import Damaged, load_checkpoint
+from avalanche_hfc.plugins.losses import GRDPlugin
+from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.recipes.describe import text_of
+from avalanche_hfc.recipes.weights_file import FROM_FILE
+from avalanche_hfc.store.checkpoint import Checkpoint, load_checkpoint
 from avalanche_hfc.store.data_files import (
     data_note,
     read_records,
@@ -41,12 +49,14 @@ from avalanche_hfc.store.data_files import (
     write_records,
 )
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
+from avalanche_hfc.strategies._base.method import TeacherPlugin
 
 AT_START: Json = {
     "step": 0,
     "inside": False,
     "done": 0.0,
 }  # the note of a checkpoint between steps
+WITH_TEACHER = (GRDPlugin, OfficialLossPlugin, TeacherPlugin)
 log = logging.getLogger(__name__)
 
 
@@ -71,25 +81,26 @@ def run(
     checkpoint_seconds: float | int | None = None,
     verify_data: bool = False,
 ) -> None:
-    """Train the recipe in this folder. An interrupted run goes on from its last checkpoint: the
+    """Train the recipe in this folder. An interrupted run resumes from its last checkpoint: the
     rows written after it are written again.
 
-    The rows are those of an unbroken run, time and memory apart. A strategy without `state_dict`,
-    such as Avalanche's own, has no
-    checkpoints: interrupted, it starts again from the beginning. A finished run is left as it is.
+    The rows are those of an uninterrupted run, apart from time and memory. A strategy without
+    `state_dict`, such as Avalanche's own, has no checkpoints: after an interruption it starts again
+    from the beginning. A finished run is left as it is.
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
-    `num_workers` loader processes. Data of the user's must be what the run began with: files whose
-    size or time has changed are read again, with `verify_data` all.
+    `num_workers` loader processes. Your data must be what the run began with: files whose size or
+    time has changed are read again, with `verify_data` all files.
     """
-    check_device(device)
+    device = check_device(device)
+    check_workers(num_workers)
     place, values = RunFolder(folder), recipe.as_dict()
     place.check(values, seed)
-    with place.owned():
+    with place.owned(), Interrupts() as interrupts:
         place.check(values, seed)  # nobody writes it any more
         if place.finished:
             return
-        recorder = Recorder(progress or Progress(), seed)
+        recorder = Recorder(progress or Progress(), seed, interrupts)
         known = {} if verify_data else read_records(place.path)
         options = {"known": known} if known else {}
         built = build(
@@ -98,21 +109,26 @@ def run(
         strategy = runnable(built.strategy)
         check_room(place, strategy)
         weights = loaded_from_file(strategy.model)
+        code = keep_code(place, built.strategy)
         note = keep_data(place, built.benchmark)
-        changed = place.begin(values, seed, machine(device), note, weights=weights)
+        notes = {"weights": weights, **code}
+        if data_root is not None and not note:  # your data is named in the recipe
+            notes["data_root"] = str(Path(data_root).resolve())
+        changed = place.begin(values, seed, machine(device), note, **notes)
         with logged(place.log):
             log.info("weights: %s", weights)
-            for remark in getattr(built.benchmark, "remarks", ()):
+            for remark in (*remarks_of(recipe), *getattr(built.benchmark, "remarks", ())):
                 log.info(remark)
                 recorder.progress.remark(remark)
             if changed:
                 warn(
-                    f"{place.path} goes on under other conditions ({'; '.join(changed)}): "
+                    f"{place.path} resumes under other conditions ({'; '.join(changed)}): "
                     "its rows may differ from an unbroken run's."
                 )
             rows = RunRows(place)
-            recorder.begin(strategy, rows, Saver(place.checkpoints, rows, checkpoint_seconds))
-            Run(place, built.benchmark, strategy, recorder, num_workers).go()
+            saver = Saver(place.checkpoints, rows, checkpoint_seconds, place.check_owned)
+            recorder.begin(strategy, rows, saver)
+            Run(place, recipe, built, recorder, num_workers).go()
             place.finish()
 
 
@@ -122,37 +138,40 @@ class Run:
     def __init__(
         self,
         place: RunFolder,
-        benchmark: NCScenario,
-        strategy: RunnableStrategy,
+        recipe: HasSettings,
+        built: Built,
         recorder: Recorder,
         num_workers: int,
     ):
-        self.place, self.benchmark, self.strategy, self.recorder = (
-            place,
-            benchmark,
-            strategy,
-            recorder,
-        )
+        benchmark = built.benchmark
+        self.place, self.benchmark, self.recorder = place, benchmark, recorder
+        self.strategy = recorder.strategy
         self.rows = recorder.rows
         self.options = {"num_workers": num_workers} if num_workers else {}
         self.steps = torch.full((len(benchmark.class_names),), -1)
         self.num_steps = len(benchmark.train_stream)
+        experiences = benchmark.train_stream
+        self.work = work_by_step(
+            recipe,
+            [(len(own.classes_in_this_experience), len(own.dataset)) for own in experiences],
+            [len(own.dataset) for own in benchmark.test_stream],
+            teacher=any(isinstance(own, WITH_TEACHER) for own in built.strategy.plugins),
+        )
 
     def go(self) -> None:
         note = self.restore() or AT_START
         first, inside = note["step"], note["inside"]
         self.counts = counts_of(self.rows, len(self.steps))
-        images = [len(experience.dataset) for experience in self.benchmark.train_stream]
-        self.recorder.progress.begin(images, first + note["done"])
+        before = self.num_steps - 1 if self.strategy.trains_on_stream else first
+        done = min(note["done"], 0.99)  # version 0.1 noted 1 in the phases of a step
+        self.recorder.progress.begin([own.total for own in self.work], before + done)
         for step, experience in enumerate(self.benchmark.train_stream):
             self.steps[list(experience.classes_in_this_experience)] = step
             if step < first or (self.strategy.trains_on_stream and step < self.num_steps - 1):
                 continue
             interrupted = inside and step == first
-            self.recorder.begin_step(
-                step,
-                **({name: note[name] for name in ("seconds", "images")} if interrupted else {}),
-            )
+            kept = ("seconds", "images", "done") if interrupted else ()
+            self.recorder.begin_step(step, self.work[step], **{name: note[name] for name in kept})
             self.train(experience)
             self.write(step)
 
@@ -161,16 +180,15 @@ class Run:
         beginning.
         """
         checkpoint = (
-            load_checkpoint(self.place.checkpoints, self.check_rows)
+            load_checkpoint(self.place.checkpoints, self.rows.check)
             if self.strategy.resumable
             else None
         )
         if checkpoint is None:
-            if any(self.rows.counts.values()):
-                log.info("starts again from the beginning")
+            self.tell_start_again()
             self.rows.keep(dict.fromkeys(self.rows.counts, 0))
             return None
-        self.strategy.load_state_dict(checkpoint.state)
+        load_state(self.strategy, checkpoint, self.place)
         self.rows.keep(checkpoint.note["rows"])
         inside = checkpoint.note["inside"]
         where = (
@@ -178,16 +196,24 @@ class Run:
             if inside
             else "at the start of step {step}"
         )
-        log.info("goes on %s", where.format(**checkpoint.note))
+        log.info("resumes %s", where.format(**checkpoint.note))
         return checkpoint.note
 
-    def check_rows(self, note: Record) -> None:
-        lacking = self.rows.lacking(note["rows"])
-        if lacking:
-            raise Damaged(
-                "rows that it was saved after are missing from "
-                f"{', '.join(f'{name}.csv' for name in lacking)}"
+    def tell_start_again(self) -> None:
+        """Say, before any row is dropped, that a run with rows has no checkpoint to resume from."""
+        if not any(self.rows.counts.values()):
+            return
+        if (self.place.note() or {})["recipe"].get("own", {}).get("learn"):
+            raise ValueError(
+                f"{self.place.path} has no checkpoint that can be used, and its first steps were "
+                "trained in another run. Give the same `hfc learn` command again."
             )
+        line = (
+            f"{self.place.path} has rows but no checkpoint to resume from: it starts again from "
+            "the beginning."
+        )
+        log.warning(line)
+        self.recorder.progress.remark(line)
 
     def train(self, experience: Experience) -> None:
         self.strategy.train(
@@ -201,7 +227,13 @@ class Run:
         seen: ConcatDataset = ConcatDataset(
             [test.dataset for test in self.benchmark.test_stream[: step + 1]]
         )
-        counts = judge(self.strategy, seen, self.steps)
+        try:
+            counts = judge(self.strategy, seen, self.steps)
+        except FloatingPointError as error:
+            raise FloatingPointError(
+                f"{error} It was trained up to step {step}, epoch {self.recorder.epoch} (counted "
+                "from 0): training has diverged. Try a lower learning rate."
+            ) from None
         self.counts.append(counts)
         row = {
             "step": step,
@@ -225,8 +257,18 @@ class Run:
         self.recorder.progress.step(row)
 
 
+def remarks_of(recipe: HasSettings) -> tuple[str, ...]:
+    """What the weights file has changed in the recipe, in one line."""
+    if not isinstance(recipe, Recipe):
+        return ()
+    leaves = recipe.leaves()
+    changed = [leaf for leaf, source in recipe.sources.items() if source == FROM_FILE]
+    values = ", ".join(f"{leaf} {text_of(leaves[leaf])}" for leaf in changed)
+    return (f"By the weights file, in place of the recipe's: {values}.",) if changed else ()
+
+
 def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
-    """Refuse other data of the user's than the run began with. What recipe.json is to hold of
+    """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
     """
     records = getattr(benchmark, "records", {})
@@ -236,15 +278,78 @@ def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
     return data_note(records, getattr(benchmark, "left_out", ()))
 
 
-def check_device(device: str) -> None:
-    """A ValueError for a device that torch does not know or does not find."""
+def keep_code(place: RunFolder, strategy: object) -> dict[str, str]:
+    """Refuse another source file of a method of the user's than the run began with. What
+    recipe.json is to hold of it.
+    """
+    kind = type(strategy)
+    if kind.__module__.split(".")[0] in ("avalanche", "avalanche_hfc"):
+        return {}
+    try:
+        path = Path(inspect.getsourcefile(kind) or "")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except (TypeError, OSError):  # typed into a notebook: there is no file
+        return {}
+    held = (place.note() or {}).get("method_sha256", digest)
+    if held != digest:
+        raise ValueError(
+            f"{path}, the source of {kind.__name__}, is not what {place.path} was trained with. "
+            "Restore it, or start another run with --out."
+        )
+    return {"method_sha256": digest}
+
+
+def load_state(training: Resumable, checkpoint: Checkpoint, place: RunFolder) -> None:
+    """Let a training take over a checkpoint; a ValueError that names the run where it does not
+    fit.
+    """
+    try:
+        training.load_state_dict(checkpoint.state)
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(
+            f"The checkpoint in {place.checkpoints} does not fit this run: {kind}"
+            f"{str(error).partition(chr(10))[0]}"
+        ) from error
+
+
+def check_workers(num_workers: int) -> None:
+    """A ValueError for more loader processes than can be of use here."""
+    most = most_workers()
+    if not 0 <= num_workers <= most:
+        raise ValueError(
+            f"num_workers must be 0 to {most}, 4 for each processor of this machine; got "
+            f"{num_workers}."
+        )
+
+
+def check_device(device: str) -> str:
+    """The device as torch calls it: "auto" is the GPU if there is one.
+
+    Args:
+        device: "auto", or a device of torch.
+
+    Returns:
+        The device.
+
+    Raises:
+        ValueError: torch does not know or does not find the device.
+
+    Example:
+        >>> check_device("cpu")
+        'cpu'
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
-            f"No device {device!r} here: {why}. Use cpu; cuda, cuda:1, … on a machine with GPUs."
+            f"No device {device!r} here: {why}. Use auto or cpu; cuda, cuda:1, … on a machine with "
+            "GPUs."
         ) from None
+    return device
 
 
 def check_room(place: RunFolder, training: Resumable) -> None:
@@ -253,17 +358,12 @@ def check_room(place: RunFolder, training: Resumable) -> None:
     """
     if not training.resumable:
         return
-    weights = sum(
-        value.numel() * value.element_size()
-        for value in training.model.state_dict().values()
-        if isinstance(value, torch.Tensor)
-    )
     moments = (
         2
         if "betas" in training.optimizer.defaults
         else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
-    needed = 3 * weights * (2 + moments)
+    needed = checkpoints_size(training.model, moments)
     there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())
     free = shutil.disk_usage(place.path).free
     if needed > free + there:
@@ -272,6 +372,16 @@ def check_room(place: RunFolder, training: Resumable) -> None:
             f"{(free + there) / 1e9:.1f} GB are free"
         )
         raise OSError(errno.ENOSPC, words, str(place.path))
+
+
+def checkpoints_size(model: torch.nn.Module, moments: int) -> int:
+    """Bytes of three checkpoints: model, teacher and the optimizer's moments; the head as it is."""
+    weights = sum(
+        value.numel() * value.element_size()
+        for value in model.state_dict().values()
+        if isinstance(value, torch.Tensor)
+    )
+    return 3 * weights * (2 + moments)
 
 
 def peak_memory(device: torch.device) -> int:
@@ -295,8 +405,8 @@ def warn(message: str) -> None:
 
 class LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk is told by the rows that cannot be written, not by a traceback for each line
-        of the log.
+        """A full disk is reported by the rows that cannot be written, not by a traceback for each
+        line of the log.
         """
 
 

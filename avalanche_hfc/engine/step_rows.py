@@ -85,23 +85,39 @@ def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
 
 
 def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
-    """The counts of every step that classes.csv and confusion.csv hold, as they were."""
+    """The counts of every step that classes.csv and confusion.csv hold, as they were.
+
+    Raises:
+        ValueError: A row of them cannot be; it is named.
+    """
     found: dict[int, dict[str, Tensor]] = {}
-    for row in rows.read("classes"):
-        step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
-        for name, column in step.items():
-            if name != "confusion":
-                column[int(row["class"])] = (
-                    float(row[name]) if column.is_floating_point() else int(row[name])
-                )
-    for row in rows.read("confusion"):
-        found[int(row["step"])]["confusion"][int(row["class"]), int(row["predicted"])] = int(
-            row["count"]
-        )
+    for name, take in (("classes", _take_class), ("confusion", _take_confusion)):
+        for number, row in enumerate(rows.read(name), 1):
+            try:
+                take(found, row, num_classes)
+            except (ValueError, LookupError) as error:
+                raise ValueError(
+                    f"{rows.files[name].path} is damaged: row {number} cannot be read "
+                    f"({type(error).__name__}: {error})."
+                ) from None
     return [
         StepCounts(correct_nme=columns.pop("correct_nme", None), **columns)
         for columns in found.values()
     ]
+
+
+def _take_class(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
+    for name, column in step.items():
+        if name != "confusion":
+            column[int(row["class"])] = (
+                float(row[name]) if column.is_floating_point() else int(row[name])
+            )
+
+
+def _take_confusion(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    place = int(row["class"]), int(row["predicted"])
+    found[int(row["step"])]["confusion"][place] = int(row["count"])
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:

@@ -7,12 +7,14 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import cross_entropy_over, only, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import target_gradient
 
 BETA_DECAY = 0.1
 
 
+@checked
 def cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -38,6 +40,7 @@ def cross_entropy(
         return cross_entropy_over(seen_columns(steps), logits, targets)
 
 
+@checked
 def softmax_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -64,6 +67,7 @@ def softmax_gradient(
     return target_gradient(only(seen_columns(steps), logits), targets)
 
 
+@checked
 def corrected_objective(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import check_labels, checked
 from avalanche_hfc.losses._common import (
     full_precision,
     old_fraction,
@@ -19,6 +20,7 @@ from avalanche_hfc.losses._common import (
 )
 
 
+@checked
 def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Gradient magnitude |Γ_i| = 1 - p(target) of the cross-entropy over all columns, Eq. 6.
 
@@ -44,6 +46,7 @@ def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> 
     return (others - logits.gather(1, column)[:, 0]).sigmoid()
 
 
+@checked
 def weights_from_gradient(
     gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -77,6 +80,7 @@ def weights_from_gradient(
     return torch.where((mean == 0) | (z == 0), 1.0, sharpened / mean)
 
 
+@checked
 def compensation_weights(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -103,8 +107,13 @@ def compensation_weights(
     )
 
 
+@checked
 def forgetting_compensation(
-    logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
+    logits: Float[Tensor, "b C"],
+    targets: Int[Tensor, "b"],
+    steps: Int[Tensor, "C"],
+    *,
+    validate: bool = False,
 ) -> Float[Tensor, ""]:
     """L_FC (Eq. 9): cross-entropy in which samples of forgotten classes weigh more.
 
@@ -114,9 +123,14 @@ def forgetting_compensation(
             probability 0, and the loss is inf.
         steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
             yet. The largest value is the current step.
+        validate: Refuse labels of classes not seen yet. Reads them on the host, which waits for
+            the device.
 
     Returns:
         A scalar. In the first step it equals ``F.cross_entropy`` over the seen columns.
+
+    Raises:
+        ValueError: If a tensor has the wrong shape or type, or, with `validate`, a label is wrong.
 
     Example:
         >>> import torch
@@ -125,6 +139,8 @@ def forgetting_compensation(
         >>> forgetting_compensation(logits, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1]))
         tensor(1.6685)
     """
+    if validate:
+        check_labels("forgetting_compensation", targets, steps)
     with outside_autocast(logits):
         cross_entropy = F.cross_entropy(
             full_precision(only(seen_columns(steps), logits)), targets, reduction="none"

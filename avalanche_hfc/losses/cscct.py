@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     check_choice,
     log_probabilities,
@@ -20,6 +21,7 @@ from avalanche_hfc.losses._features import unit
 from avalanche_hfc.losses.distillation import divergence
 
 
+@checked
 def cross_space_clustering(
     features: Float[Tensor, "b D"],
     teacher_features: Float[Tensor, "b D"],
@@ -51,6 +53,7 @@ def cross_space_clustering(
         return torch.where(targets[:, None] == targets, distances, -distances).mean()
 
 
+@checked
 def controlled_transfer(
     features: Float[Tensor, "b D"],
     teacher_features: Float[Tensor, "b D"],

@@ -8,6 +8,7 @@ first step, so every loss here is 0 in it.
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     full_precision,
     log_probabilities,
@@ -48,6 +49,7 @@ def old_log_probabilities(
     return log_probabilities(old, teacher), log_probabilities(old, logits[:, :width])
 
 
+@checked
 def knowledge_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -89,6 +91,7 @@ def knowledge_distillation(
         return factor * soft_cross_entropy(teacher, student).mean()
 
 
+@checked
 def divergence_per_column(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],

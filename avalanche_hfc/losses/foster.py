@@ -7,6 +7,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     cross_entropy_over,
     full_precision,
@@ -19,6 +20,7 @@ from avalanche_hfc.losses.compensation import target_gradient
 from avalanche_hfc.losses.distillation import soft_cross_entropy
 
 
+@checked
 def class_weights(
     counts: Int[Tensor, "C"] | Float[Tensor, "C"], steps: Int[Tensor, "C"], *, beta: float
 ) -> Float[Tensor, "C"]:
@@ -51,6 +53,7 @@ def class_weights(
     return (weights * seen.sum() / weights.where(seen, 0.0).sum()).where(seen, 1.0)
 
 
+@checked
 def divided_cross_entropy(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -83,6 +86,7 @@ def divided_cross_entropy(
         return cross_entropy_over(seen_columns(steps), logits / weights, targets)
 
 
+@checked
 def divided_gradient(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -113,6 +117,7 @@ def divided_gradient(
     return target_gradient(only(seen_columns(steps), logits / weights), targets)
 
 
+@checked
 def compression_targets(
     teacher_logits: Float[Tensor, "b C"],
     steps: Int[Tensor, "C"],
@@ -147,6 +152,7 @@ def compression_targets(
     return log_probabilities(seen, plain + weights.log())
 
 
+@checked
 def compression(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b C"],

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import check_labels, checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -42,11 +43,14 @@ def official_weights(
     return classification, distillation
 
 
+@checked
 def official_hfc(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
     teacher_logits: Float[Tensor, "b K"] | None,
     steps: Int[Tensor, "C"],
+    *,
+    validate: bool = False,
 ) -> Float[Tensor, ""]:
     """Training loss of HFC's released code, which differs from the paper's equations.
 
@@ -61,12 +65,15 @@ def official_hfc(
             None in the first step, where the loss is a plain BCE.
         steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
             yet. The largest value is the current step.
+        validate: Refuse labels of classes not seen yet. Reads them on the host, which waits for
+            the device.
 
     Returns:
         A scalar. Gradients flow to `logits` only.
 
     Raises:
         ValueError: If the teacher has more columns than the student.
+        ValueError: If a tensor has the wrong shape or type, or, with `validate`, a label is wrong.
 
     Example:
         >>> import torch
@@ -75,6 +82,8 @@ def official_hfc(
         >>> official_hfc(torch.zeros(2, 3), targets, torch.zeros(2, 2), steps)
         tensor(0.9395)
     """
+    if validate:
+        check_labels("official_hfc", targets, steps)
     with outside_autocast(logits):
         logits = full_precision(logits)
         seen, old = seen_columns(steps), old_columns(steps)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     check_choice,
     full_precision,
@@ -57,6 +58,7 @@ def pooled(squares: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
     return torch.cat([squares.sum(3).flatten(1), squares.sum(2).flatten(1)], 1)
 
 
+@checked
 def pod_flat(
     features: Float[Tensor, "b D"], teacher_features: Float[Tensor, "b D"]
 ) -> Float[Tensor, ""]:
@@ -79,6 +81,7 @@ def pod_flat(
         return (1 - (unit(features) * unit(teacher_features.detach())).sum(1)).mean()
 
 
+@checked
 def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, ""]:
     """Factor √(K / K_t) of PODNet's and AFC's distillation, which grows with the classes seen.
 
@@ -101,6 +104,7 @@ def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> 
     return (seen_columns(steps).sum() / new_columns(steps).sum().to(dtype)).sqrt()
 
 
+@checked
 def nca(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -154,6 +158,7 @@ def nca(
         ).relu()
 
 
+@checked
 def nca_gradient(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import check_labels, checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -44,6 +45,7 @@ def widen(columns: Float[Tensor, "b K"], num_columns: int) -> Float[Tensor, "b C
     return F.pad(columns, (0, num_columns - columns.shape[1]))
 
 
+@checked
 def relation_targets(
     targets: Int[Tensor, "b"],
     teacher_logits: Float[Tensor, "b K"],
@@ -85,6 +87,7 @@ def relation_targets(
     return relation / relation.sum(1, keepdim=True) if normalise else relation
 
 
+@checked
 def relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -94,6 +97,7 @@ def relation_distillation(
     normalise: bool = True,
     average: Literal["present", "seen"] = "present",
     weights: Float[Tensor, "b"] | None = None,
+    validate: bool = False,
 ) -> Float[Tensor, ""]:
     """L_RD (Eq. 13): weighted divergence between class prototypes of targets and predictions.
 
@@ -114,6 +118,8 @@ def relation_distillation(
             paper; the loss then shrinks with ``b / C``).
         weights: Weight of each sample, shape ``(b,)``. By default those of Eq. 9, see
             `compensation_weights`.
+        validate: Refuse labels of classes not seen yet. Reads them on the host, which waits for
+            the device.
 
     Returns:
         A scalar; 0 in the first step. Gradients flow to `logits` only.
@@ -121,6 +127,7 @@ def relation_distillation(
     Raises:
         ValueError: If the teacher has more columns than the student.
         ValueError: If `average` is not one of the two.
+        ValueError: If a tensor has the wrong shape or type, or, with `validate`, a label is wrong.
 
     Example:
         >>> import torch
@@ -130,6 +137,8 @@ def relation_distillation(
         tensor(0.2322)
     """
     check_average("relation_distillation", average)
+    if validate:
+        check_labels("relation_distillation", targets, steps)
     with outside_autocast(logits):
         teacher_logits = checked_teacher(teacher_logits, logits.shape[1], "relation_distillation")
         predictions = log_probabilities(seen_columns(steps), logits)

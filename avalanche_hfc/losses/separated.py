@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     cross_entropy_over,
@@ -34,6 +35,7 @@ def sample_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Ten
     return (old == old[targets][:, None]) & seen_columns(steps)
 
 
+@checked
 def separated_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -59,6 +61,7 @@ def separated_cross_entropy(
         return cross_entropy_over(sample_block(targets, steps), logits, targets)
 
 
+@checked
 def separated_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -105,6 +108,7 @@ def only_old_steps(steps: Int[Tensor, "C"]) -> Int[Tensor, "C"]:
     return steps.where(old_columns(steps), -1)
 
 
+@checked
 def separated_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -151,6 +155,7 @@ def separated_distillation(
         return temperature**2 * divergence(step_log_probabilities(teacher, known), student).mean()
 
 
+@checked
 def separated_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

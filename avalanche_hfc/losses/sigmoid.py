@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from avalanche_hfc.losses._checks import checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -27,6 +28,7 @@ from avalanche_hfc.losses.official import mean_bce
 from avalanche_hfc.losses.relation import checked_teacher, widen
 
 
+@checked
 def mixed_targets(
     targets: Int[Tensor, "b"], teacher_logits: Float[Tensor, "b K"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b C"]:
@@ -59,6 +61,7 @@ def mixed_targets(
     return torch.where(old_columns(steps), teacher, one_hot(targets, teacher))
 
 
+@checked
 def mixed_binary_cross_entropy(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -109,6 +112,7 @@ def mixed_binary_cross_entropy(
         return loss if divisor is None else loss * seen.sum() / divisor
 
 
+@checked
 def binary_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -135,6 +139,7 @@ def binary_cross_entropy(
     return mixed_binary_cross_entropy(logits, targets, None, steps)
 
 
+@checked
 def divergence_binary_cross_entropy(
     logits: Float[Tensor, "b D"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -168,6 +173,7 @@ def divergence_binary_cross_entropy(
         ).mean(1)
 
 
+@checked
 def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Gradient magnitude |Γ_i| (Eq. 6) of the one-hot binary cross-entropy.
 
@@ -189,6 +195,7 @@ def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) ->
     return (-full_precision(logits.detach()).gather(1, targets[:, None]).squeeze(1)).sigmoid()
 
 
+@checked
 def sigmoid_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -48,6 +48,7 @@ def evaluate(
     Raises:
         ValueError: If the data set is empty or contains a class not seen yet, the model has too few
             columns, or the class means do not fit.
+        FloatingPointError: If logits are NaN or infinite.
 
     Example:
         >>> import torch
@@ -68,6 +69,7 @@ def evaluate(
     nearest_mean = None if class_means is None else _NearestMean(model, class_means, seen, device)
     loader, steps = _loader(dataset, batch_size, num_workers, device), steps.cpu()
     targets, rows = [], []
+    broken = torch.zeros((), dtype=torch.int64, device=device)
     with (
         evaluation_mode(model),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
@@ -80,7 +82,12 @@ def evaluate(
             )
             targets.append(labels)
             rows.append((*seen.judge(logits, labels.to(device, non_blocking=True)), *nearest))
+            broken += logits.index_select(1, seen.ids).amax(1).isfinite().logical_not().sum()
     predicted, gradient, *nearest = (torch.cat(column).cpu() for column in zip(*rows, strict=True))
+    if broken:
+        raise FloatingPointError(
+            f"evaluate: the logits of {int(broken)} of {len(predicted)} images are not finite."
+        )
     return count(torch.cat(targets), predicted, gradient, len(steps), *nearest)
 
 

@@ -9,6 +9,8 @@ from timm.models import get_pretrained_cfg, is_model_in_modules
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
+from avalanche_hfc.models.download import weights_file
+
 Size = int | tuple[int, int] | None
 PLAIN_MODULES = ("vision_transformer", "deit")  # of timm.models, where its VisionTransformers are
 RESERVED_ARGUMENTS = {
@@ -56,6 +58,8 @@ def _create(
     arguments = dict(options)
     if not arguments.get("class_token", True):
         arguments.setdefault("global_pool", "")  # timm's default pools by the class token
+    if pretrained:
+        arguments["pretrained_cfg_overlay"] = {"file": str(weights_file(name))}
     try:
         return timm.create_model(
             name,

@@ -14,6 +14,7 @@ UNSEEN_LOGIT = -1000.0
 """The logit of a class that has not been trained: `mask_value` of Avalanche's
 IncrementalClassifier.
 """
+LARGEST_CLASS_ID = 99_999  # a class id is a column: more of them are ids of something else
 PHASES = ("train", "tune")
 
 
@@ -21,6 +22,26 @@ def check_phase(owner: str, phase: str) -> None:
     """Raise a ValueError unless the phase is "train" or "tune"."""
     if phase not in PHASES:
         raise ValueError(f"{owner}: phase must be one of {', '.join(PHASES)}, got {phase!r}.")
+
+
+def check_class_ids(owner: str, class_ids: Iterable[object]) -> list[int]:
+    """Class ids as sorted Python integers, each once; a ValueError names one that is no column."""
+    checked = set()
+    for class_id in class_ids:
+        number = class_id.item() if isinstance(class_id, Tensor) else class_id
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise ValueError(
+                f"{owner}: a label must be a whole number, the id of a class; got {class_id!r} "
+                f"({type(number).__name__})."
+            )
+        checked.add(operator.index(number))
+    for class_id in (min(checked, default=0), max(checked, default=0)):
+        if not 0 <= class_id <= LARGEST_CLASS_ID:
+            raise ValueError(
+                f"{owner}: a class id is a column of the head and must be 0 or more, at most "
+                f"{LARGEST_CLASS_ID}, got {class_id}. Number the classes from 0."
+            )
+    return sorted(checked)
 
 
 class ClassColumns(DynamicModule):
@@ -71,13 +92,7 @@ class ClassColumns(DynamicModule):
 
     def _checked(self, class_ids: Iterable[SupportsIndex]) -> list[int]:
         """Class ids as sorted Python integers, each once."""
-        checked = sorted({operator.index(class_id) for class_id in class_ids})
-        if checked and checked[0] < 0:
-            raise ValueError(
-                f"{type(self).__name__}: a class id is a column and must be 0 or more, got "
-                f"{checked[0]}."
-            )
-        return checked
+        return check_class_ids(type(self).__name__, class_ids)
 
     def train(self, mode: bool = True) -> "ClassColumns":
         """Set the mode as in torch; forgets the width remembered by an evaluation that has ended.
@@ -167,7 +182,7 @@ class GrowingColumns(ClassColumns):
             Logits of shape ``(b, C)``.
         """
         return self.padded(
-            outputs.new_full((len(outputs), self.out_features), UNSEEN_LOGIT).index_copy(
+            outputs.new_full((outputs.shape[0], self.out_features), UNSEEN_LOGIT).index_copy(
                 1, self.class_ids(), outputs
             )
         )

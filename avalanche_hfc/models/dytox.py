@@ -124,32 +124,20 @@ class TaskTokens(GrowingColumns):
             tokens: Tokens of the encoder, shape ``(b, N, D)``.
 
         Returns:
-            Embeddings of shape ``(b, t·D)``.
-
-        Raises:
-            ValueError: If no step has brought classes yet.
+            Embeddings of shape ``(b, t·D)``; no columns before the first step.
         """
-        if not self.heads:
-            raise ValueError(
-                "TaskTokens: no step has brought classes yet; call grow, or train a first step."
-            )
+        if not self.tokens:
+            return tokens.new_empty(len(tokens), 0)
         block = self.block
-        keys = block.norm1(tokens)
-        pooled = torch.stack(
-            [
-                token + block.drop_path(block.attention(block.norm1(token), keys))
-                for token in self.tokens
-            ],
-            dim=1,
-        )
-        rows = pooled.flatten(0, 1)  # (b·t, D): drop-path draws for each sample and step
-        return (
-            (rows + block.drop_path(block.mlp(block.norm2(rows))))
-            .unflatten(0, pooled.shape[:2])
-            .flatten(1)
-        )
+        own = torch.cat(list(self.tokens))[None]  # (1, t, D)
+        attended = block.attention(block.norm1(own), block.norm1(tokens))  # (b, t, D)
+        # rows (b·t, D): drop-path draws for each sample and step
+        rows = (own + block.drop_path(attended.flatten(0, 1)).view_as(attended)).flatten(0, 1)
+        return (rows + block.drop_path(block.mlp(block.norm2(rows)))).view(len(tokens), -1)
 
     def forward(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b C"]:
+        if not self.heads:
+            return self.padded(embeddings)
         per_step = embeddings.split(self.dim, dim=1)
         return self.spread(
             torch.cat(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from avalanche.models import DynamicModule
+from avalanche.models import BaseModel, DynamicModule
 from jaxtyping import Float
 from torch import Tensor
 
@@ -39,7 +39,7 @@ class Features(NamedTuple):
     tokens: Float[Tensor, "b T D"] | None
 
 
-class EmbeddingModel(DynamicModule):
+class EmbeddingModel(DynamicModule, BaseModel):
     """Base class of backbones with a head that grows with the classes.
 
     ``forward(x)`` is ``classify(embed(x))``. A subclass sets `embed_dim` and `head`

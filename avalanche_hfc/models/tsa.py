@@ -71,42 +71,44 @@ class TSABlock(nn.Module):
     def forward(
         self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]
     ) -> Float[Tensor, "b D"]:
-        pooled = self.attention(self.norm1(embedding), self.norm1(tokens))
+        pooled = self.attention(self.norm1(embedding)[:, None], self.norm1(tokens))[:, 0]
         if self.residual:
             pooled = embedding + self.drop_path(pooled)
         return pooled + self.drop_path(self.mlp(self.norm2(pooled)))
 
     def attention(
-        self, embedding: Float[Tensor, "#b D"], tokens: Float[Tensor, "b N D"]
-    ) -> Float[Tensor, "b D"]:
-        """S of Eq. 3 for normalised inputs.
+        self, embeddings: Float[Tensor, "#b q D"], tokens: Float[Tensor, "b N D"]
+    ) -> Float[Tensor, "b q D"]:
+        """S of Eq. 3 for normalised inputs, for q embeddings in one pass.
 
         W_k is folded into the query and W_v is applied after pooling, so the N tokens are never
         projected.
 
         Args:
-            embedding: Normalised embedding, shape ``(1, D)`` or ``(b, D)``.
+            embeddings: Normalised embeddings, shape ``(1, q, D)`` or ``(b, q, D)``.
             tokens: Normalised tokens, shape ``(b, N, D)``.
 
         Returns:
-            The pooled embedding, shape ``(b, D)``.
+            The pooled embeddings, shape ``(b, q, D)``.
         """
         heads = self.num_heads
         head_dim = tokens.shape[-1] // heads
-        query = self.query(embedding).unflatten(-1, (heads, head_dim))  # (1|b, H, d)
+        query = self.query(embeddings).unflatten(-1, (heads, head_dim))  # (1|b, q, H, d)
         key = self.key.weight.unflatten(0, (heads, head_dim))  # (H, d, D)
-        probe = torch.einsum("bhd,hdD->bhD", query / math.sqrt(head_dim), key)  # (1|b, H, D)
-        scores = probe @ tokens.transpose(1, 2)  # (b, H, N)
+        probe = torch.einsum("bqhd,hdD->bqhD", query / math.sqrt(head_dim), key).flatten(1, 2)
+        scores = probe @ tokens.transpose(1, 2)  # (b, qH, N)
         if self.residual:
-            # the embedding as a key, (1|b, H, 1)
-            first = (probe * embedding[:, None]).sum(-1, keepdim=True)
+            own = embeddings.repeat_interleave(heads, dim=1)  # (1|b, qH, D)
+            first = (probe * own).sum(-1, keepdim=True)  # each embedding as a key, (1|b, qH, 1)
             scores = torch.cat([first.expand(len(tokens), -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
-            pooled = share[..., 1:] @ tokens + share[..., :1] * embedding[:, None]
+            pooled = share[..., 1:] @ tokens + share[..., :1] * own
         else:
-            pooled = share @ tokens  # (b, H, D)
+            pooled = share @ tokens  # (b, qH, D)
         value = torch.einsum(
-            "bhD,hdD->bhd", pooled, self.value.weight.unflatten(0, (heads, head_dim))
+            "bqhD,hdD->bqhd",
+            pooled.unflatten(1, (-1, heads)),
+            self.value.weight.unflatten(0, (heads, head_dim)),
         )
-        return self.project(value.flatten(1))
+        return self.project(value.flatten(2))

@@ -68,7 +68,7 @@ def features_of(
     loader: DataLoader = DataLoader(
         data if flat is None else flat,
         batch_size=batch_size,
-        num_workers=num_workers,
+        num_workers=0 if flat is not None and flat.in_memory else num_workers,
         generator=generator,
         collate_fn=getattr(data, "collate_fn", None) if flat is None else collate,
     )

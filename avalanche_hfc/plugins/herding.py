@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from avalanche.benchmarks.utils import concat_datasets
 from avalanche.training.plugins import AGEMPlugin, SupervisedPlugin
-from avalanche.training.supervised import EWC, LwF, Naive
+from avalanche.training.supervised import EWC, MER, Cumulative, JointTraining, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -16,10 +16,11 @@ from torch import Tensor
 from avalanche_hfc._types import Experience, HostDataset, State, Strategy
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
-from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
+from avalanche_hfc.plugins.steps import StepTable, check_single_head, classes_of, known_classes
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
+HOSTS_WITH_DATA = (Cumulative, JointTraining, MER)
 # attributes of most of Avalanche's plugins; ICaRL, GEM, GSS
 MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")
 
@@ -74,6 +75,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         refuse_second_memory(strategy, self)
+        check_single_head("HerdingReplayPlugin", strategy.model)
         if self.memory.rule != "first":
             feature_function(strategy.model)
 
@@ -85,8 +87,8 @@ class HerdingReplayPlugin(SupervisedPlugin):
         self._fresh = {}
 
     def after_train_dataset_adaptation(self, strategy: Strategy, **kwargs: object) -> None:
-        StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self._check_budget(strategy.experience)
+        StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self.find_sources(strategy.experience)
         replayed = self.old_exemplars(strategy.experience)
         strategy.adapted_dataset = (
@@ -212,13 +214,21 @@ class HerdingReplayPlugin(SupervisedPlugin):
         """Features of a data set, or as many empty rows if the rule needs none."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
-        return features_of(
+        features = features_of(
             strategy.model,
             data,
             batch_size=strategy.eval_mb_size,
             device=strategy.device,
             num_workers=num_workers,
         )
+        if not features.isfinite().all():
+            clock = strategy.clock
+            raise FloatingPointError(
+                f"The features of the images are not finite after step {clock.train_exp_counter}, "
+                f"epoch {clock.train_exp_epochs - 1} (counted from 0): training has diverged. Try "
+                "a lower learning rate."
+            )
+        return features
 
     def class_means(
         self, strategy: Strategy, *, flip: bool = False
@@ -402,6 +412,13 @@ def experience_of(experience: Experience, index: int) -> Experience:
     )
 
 
+def has_memory(part: object) -> bool:
+    """Whether a plugin or strategy keeps images of earlier steps."""
+    return isinstance(part, HerdingReplayPlugin | AGEMPlugin) or any(
+        hasattr(part, name) for name in MEMORY_NAMES
+    )
+
+
 def refuse_second_memory(strategy: Strategy, plugin: HerdingReplayPlugin) -> None:
     """Raise a ValueError if the host or another plugin has a memory."""
     host, host_class = type(strategy).__name__, type(strategy)
@@ -411,16 +428,23 @@ def refuse_second_memory(strategy: Strategy, plugin: HerdingReplayPlugin) -> Non
         or getattr(host_class, "takes_herding_replay", False)
     ):
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
+        declared = getattr(host_class, "takes_herding_replay", None)
+        others = (other for other in strategy.plugins if other is not plugin)
+        if declared is False:
+            reason = "it trains on the images of the current step alone"
+        elif isinstance(strategy, HOSTS_WITH_DATA) or any(map(has_memory, (strategy, *others))):
+            reason = "it keeps images of earlier steps itself"
+        else:
+            reason = (
+                "it is not known whether it keeps images. If your strategy keeps none, declare "
+                "takes_herding_replay = True in its class"
+            )
         raise ValueError(
-            f"HerdingReplayPlugin cannot act in {host}: it works in hosts that own no memory "
-            f"({allowed} and the strategies of avalanche_hfc). A strategy of your own says so "
-            "with takes_herding_replay = True."
+            f"HerdingReplayPlugin cannot act in {host}: {reason}. It works in {allowed} and in the "
+            "strategies of avalanche_hfc that train with exemplars."
         )
     for other in strategy.plugins:
-        owns_memory = isinstance(other, HerdingReplayPlugin | AGEMPlugin) or any(
-            hasattr(other, name) for name in MEMORY_NAMES
-        )
-        if other is not plugin and owns_memory:
+        if other is not plugin and has_memory(other):
             raise ValueError(
                 f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. "
                 "Leave one out."

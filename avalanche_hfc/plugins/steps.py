@@ -1,13 +1,17 @@
 """Which step introduced each class, in one table per strategy that all plugins share."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
+from avalanche.benchmarks.scenarios import OnlineCLExperience
+from avalanche.models import MultiTaskModule
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.losses import compensation_weights
+from avalanche_hfc.models.columns import check_class_ids
 
 
 class SampleWeights(NamedTuple):
@@ -64,10 +68,29 @@ class StepTable:
             step: Number of the step, counted from 0.
 
         Raises:
-            ValueError: If a class belongs to another step, or the classes of an earlier step are
-                unknown.
+            ValueError: If a class belongs to another step, the classes of an earlier step are
+                unknown, or the step was begun with other classes.
         """
-        class_ids = {int(class_id) for class_id in classes_of(experience)}
+        self.check(experience, step)
+        self._take(self.step_of | dict.fromkeys(classes_of(experience), step))
+
+    def check(self, experience: Experience, step: int) -> None:
+        """Check that an experience can be the next step, without recording it.
+
+        Args:
+            experience: An Avalanche experience with `classes_in_this_experience`.
+            step: Number of the step, counted from 0.
+
+        Raises:
+            ValueError: See `learn`.
+        """
+        class_ids = set(classes_of(experience))
+        begun = self.classes_of_step(step)
+        if begun and class_ids != begun:
+            raise ValueError(
+                f"Step {step}, with classes {sorted(begun)}, was begun and not finished. Train "
+                f"the same experience again; got one with classes {sorted(class_ids)}."
+            )
         again = sorted(c for c in class_ids if self.step_of.get(c, step) != step)
         if again:
             raise ValueError(
@@ -81,7 +104,8 @@ class StepTable:
                 f"The classes of steps {unknown} are not known: the plugins must be in the "
                 "strategy from the first step on."
             )
-        self._take(self.step_of | dict.fromkeys(sorted(class_ids), step))
+        if step == 0 and not begun:
+            check_stream(experience)
 
     def _take(self, step_of: dict[int, int]) -> None:
         """Replace the table; counts are computed once because plugins need them in every batch."""
@@ -130,8 +154,9 @@ class StepTable:
             The step of each class, shape ``(C,)``; -1 for classes not seen yet.
 
         Raises:
-            ValueError: If a class has no column.
+            ValueError: If these are no logits, or a class has no column.
         """
+        check_logits(logits)
         width = logits.shape[1]
         if (
             self._tensor is None
@@ -202,15 +227,61 @@ def classes_of(experience: Experience) -> list[int]:
     """Class ids of an experience, sorted.
 
     `classes_in_this_experience` is a list or a set, depending on the benchmark; without a class
-    timeline it is missing, which raises a ValueError.
+    timeline it is missing, which raises a ValueError. So do labels that are no class ids.
     """
+    if isinstance(experience, OnlineCLExperience):
+        raise ValueError(
+            f"{type(experience).__name__} is a part of a step: online streams are not supported. "
+            "Train on the experiences of the stream that was split."
+        )
     class_ids = getattr(experience, "classes_in_this_experience", None)
     if class_ids is None:
         raise ValueError(
             f"{type(experience).__name__} has no classes_in_this_experience. "
             "Wrap the benchmark in avalanche.benchmarks.with_classes_timeline."
         )
-    return sorted(int(class_id) for class_id in class_ids)
+    return check_class_ids(type(experience).__name__, class_ids)
+
+
+def check_stream(experience: Experience) -> None:
+    """Raise a ValueError if the stream of the experience has a class in two experiences."""
+    stream = getattr(experience, "origin_stream", None)
+    benchmark = getattr(stream, "benchmark", None)
+    by_stream = getattr(benchmark, "classes_in_experience", None)
+    if stream is not None and by_stream is not None:
+        steps = by_stream[stream.name]
+    else:
+        steps = [
+            getattr(other, "classes_in_this_experience", None) or ()
+            for other in getattr(stream, "exps", ())
+        ]
+    counts = Counter(int(class_id) for step in steps for class_id in set(step or ()))
+    again = sorted(class_id for class_id, count in counts.items() if count > 1)
+    if again:
+        raise ValueError(
+            f"Classes {again} come in several experiences of the stream. HFC is for "
+            "class-incremental benchmarks: each class belongs to one step."
+        )
+
+
+def check_single_head(owner: str, model: nn.Module) -> None:
+    """Raise a ValueError if a model has a head for each task."""
+    for module in model.modules():
+        if isinstance(module, MultiTaskModule):
+            raise ValueError(
+                f"{owner} needs a model with one head for all classes; {type(module).__name__} is "
+                "a multi-task module with a head for each task label."
+            )
+
+
+def check_logits(output: object) -> None:
+    """Raise a ValueError unless the output of a model is a tensor of shape (batch, classes)."""
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
+        raise ValueError(
+            "The model must return logits, a tensor of shape (batch, classes); it returns a "
+            f"{type(output).__name__}{shape}."
+        )
 
 
 def known_classes(experience: Experience) -> set[int]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from avalanche.models import TrainEvalModel
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -60,10 +61,14 @@ class FrozenTeacher:
 
         Args:
             model: The model; it is not copied. `train()` is called first, so that a head padded by
-                an evaluation drops its padding.
+                an evaluation drops its padding. A TrainEvalModel answers with the classifier that
+                was trained; in eval mode it would give distances to class means.
             step: The step at whose end the model was taken.
         """
         self.model = model.train().eval().requires_grad_(False)
+        for module in model.modules():
+            if isinstance(module, TrainEvalModel):
+                module.training = True  # of the module alone: it chooses the classifier by it
         self.taken_after = step
         self.forget_batch()
 

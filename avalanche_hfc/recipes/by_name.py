@@ -11,7 +11,21 @@ from avalanche_hfc.recipes.user_data import is_user_recipe, user_recipe
 
 
 def all_names(scale: str | None = None) -> list[str]:
-    """The names of all recipes, or of those of a scale."""
+    """The names of all recipes, or of those of one scale.
+
+    Args:
+        scale: One of `SCALES`. By default all scales.
+
+    Returns:
+        The names.
+
+    Raises:
+        ValueError: If the scale does not exist.
+
+    Example:
+        >>> "digits-b0-t5-hfc@demo" in all_names("demo")
+        True
+    """
     if scale is not None:
         lookup(SCALES, scale, "scale")
     return [name for name, spec in SPECS.items() if scale in (None, spec.scale)]

@@ -80,7 +80,8 @@ def command(recipe: Recipe) -> str:
     path = str(recipe.paths.get("data", "FILE" if file else "FOLDER"))
     data = [] if recipe.data.dataset == "digits" else ["--data", path]
     skip = ["--skip-bad"] if recipe.paths.get("skip_bad") else []
-    return shlex.join(["hfc", "run", recipe.name, *data, *skip, *changed])
+    device = ["--device", "cuda"] if recipe.scale == "paper" else []
+    return shlex.join(["hfc", "run", recipe.base or recipe.name, *data, *skip, *device, *changed])
 
 
 def text_of(value: Value) -> str:
@@ -112,6 +113,13 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
 
 def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """Images that pass through training in each step, all epochs of all phases; roughly."""
+    return [main + later for main, later in phases_by_step(recipe, sizes)]
+
+
+def phases_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Images that pass through the main epochs of each step, and through its later phases;
+    roughly.
+    """
     train, memory = recipe.train, recipe.memory
     seen_classes = seen_images = 0
     by_step = []
@@ -120,12 +128,13 @@ def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int
         if recipe.method.name in ON_ALL_SEEN:
             kept = seen_images
         images = arriving + kept
-        total = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        main = images * (train.first_epochs if step == 0 and train.first_epochs else train.epochs)
+        later = 0
         seen_classes, seen_images = seen_classes + classes, seen_images + arriving
         exemplars = min(memory.mem_size or seen_classes * (memory.per_class or 0), seen_images)
         for name, epochs in later_epochs(recipe).items() if step else ():
-            total += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
-        by_step.append(total)
+            later += epochs * {"exemplars": exemplars, "all": images}[LATER_EPOCHS[name]]
+        by_step.append((main, later))
     return by_step
 
 
@@ -164,7 +173,7 @@ def cost(recipe: Recipe) -> str:
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
     if recipe.name not in SPECS:
-        return "no number of the paper: your data or method"
+        return "no number of the paper: your data, method or protocol"
     spec = SPECS[recipe.name]
     tables = [table for table in tables_of(recipe.name) if table in PAPER]
     if recipe.scale != "paper":

@@ -33,7 +33,10 @@ def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
     if not first_table:
         near = get_close_matches(pattern, SPECS, n=4, cutoff=0.4)
         hint = f" Near ones: {', '.join(near)}." if near else ""
-        raise ValueError(f"No recipe matches {pattern!r}.{hint} `hfc list` shows all.")
+        raise ValueError(
+            f"No recipe matches {pattern!r}.{hint} `hfc list` shows all, and how recipes for "
+            "your data and methods are named."
+        )
     by_table: dict[tuple[str, str], list[str]] = {}
     for name, heading in first_table.items():
         by_table.setdefault(heading, []).append(name)

@@ -1,7 +1,8 @@
-"""Values that a user puts in the place of a recipe's: typed, checked, by the leaf's path or by its
-last name where that is unique.
+"""Values of a recipe that a user changes: typed, checked, by the leaf's path or by its last name if
+that is unique.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -10,23 +11,45 @@ from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
+from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, fitted
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
 )  # another model or method has other options: another recipe
 OTHER_BUDGET = {"memory.mem_size": "memory.per_class", "memory.per_class": "memory.mem_size"}
-GEOMETRY = ("model.embed_dim", "model.num_heads", "model.patch_size", "model.msa_blocks")
 CLASS_ORDER = "data.class_order"
+PROTOCOL = re.compile(
+    r"(?P<dataset>[a-z0-9]+)-b(?P<base>\d+)-t(?P<steps>\d+)(?P<memory>-m\d+)?(?=-)"
+)
 WORDS = {"none": None, "true": True, "false": False}
 
 
 def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
-    """The recipe with these leaves, from texts: override(r, {"epochs": "3",
-    "method.relation_weight": "0.5"}).
+    """Change values of a recipe.
 
-    A memory in total takes the place of one per class, and the other way round; another backbone
-    comes with its own geometry and without the packaged weights; images held out take the place of
-    the test images. The name stays; `overrides` and `sources` tell what has changed.
+    `memory.mem_size` replaces `memory.per_class` and vice versa; another `model.backbone` resets
+    the options of its geometry and drops the packaged weights, a weights file of another width
+    brings its geometry; `data.hold_out` replaces
+    `data.test_per_class`. The name follows a changed number of steps, base fraction or number of
+    exemplars per class, and `base` then keeps the name before; `overrides` and `sources` record the
+    changes.
+
+    Args:
+        recipe: The recipe to change; it is not modified.
+        given: The new values as text, by dotted path or by the last name of the path if that is
+            unique.
+
+    Returns:
+        The changed recipe.
+
+    Raises:
+        ValueError: If a name is unknown, not unique or given twice, or a value is not allowed.
+
+    Example:
+        >>> from avalanche_hfc.recipes import recipe
+        >>> changed = override(recipe("digits-b0-t5-hfc@demo"), {"epochs": "3"})
+        >>> changed.train.epochs, dict(changed.overrides)
+        (3, {'train.epochs': 3})
     """
     leaves, options = recipe.leaves(), leaf_options(recipe.model.kind, recipe.method.name)
     changed: dict[str, Value] = {}
@@ -41,12 +64,37 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed.setdefault("data.test_per_class", None)
     if changed.get("model.backbone", leaves.get("model.backbone")) != leaves.get("model.backbone"):
         packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
-        changed = {**dict.fromkeys([*GEOMETRY, *packaged]), **changed}
-    changed = {leaf: value for leaf, value in changed.items() if value != leaves[leaf]}
-    sources = {**recipe.sources, **dict.fromkeys(changed, "given by the user")}
+        changed = {**dict.fromkeys([*GEOMETRY[1:], *packaged]), **changed}
+    of_file = fitted(leaves, changed)
+    changed = {leaf: v for leaf, v in (changed | of_file).items() if v != leaves[leaf]}
+    given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
+    sources = {**recipe.sources, **given_by}
     overrides = {**recipe.overrides, **changed}
-    changed_recipe = Recipe.of(recipe.name, recipe.scale, leaves | changed, sources, overrides)
-    return replace(changed_recipe, paths=recipe.paths)
+    name = renamed(recipe.name, changed)
+    base = recipe.base if name == recipe.name else recipe.base or recipe.name
+    changed_recipe = Recipe.of(name, recipe.scale, leaves | changed, sources, overrides)
+    return replace(changed_recipe, paths=recipe.paths, base=base)
+
+
+def renamed(name: str, changed: Mapping[str, Value]) -> str:
+    """The name of a recipe of which these leaves are changed.
+
+    Example:
+        >>> renamed("folder-b0-t5-hfc@small", {"data.num_steps": 3, "memory.per_class": 7})
+        'folder-b0-t3-m7-hfc@small'
+    """
+    protocol = PROTOCOL.match(name)
+    if protocol is None:
+        return name
+    base, steps, memory = protocol["base"], protocol["steps"], protocol["memory"] or ""
+    fraction = changed.get("data.base_fraction")
+    if isinstance(fraction, int | float):
+        base = str(round(100 * fraction))
+    if "memory.per_class" in changed:
+        per_class = changed["memory.per_class"]
+        memory = "" if per_class is None else f"-m{per_class}"
+    steps = str(changed.get("data.num_steps", steps))
+    return f"{protocol['dataset']}-b{base}-t{steps}{memory}{name[protocol.end() :]}"
 
 
 def leaf_of(recipe: Recipe, name: str) -> str:
@@ -65,7 +113,11 @@ def leaf_of(recipe: Recipe, name: str) -> str:
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )
-        hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(leaves)}."
+        hint = (
+            f"Did you mean {', '.join(near)}?"
+            if near
+            else f"`hfc show {recipe.name}` lists its values."
+        )
         raise ValueError(f"{recipe.name} has no value {name!r}. {hint}")
     if matches[0] in FIXED:
         raise ValueError(

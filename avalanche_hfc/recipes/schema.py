@@ -56,14 +56,28 @@ def positive(part: str, **numbers: float | int | None) -> None:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """`class_order`: "paper", a name of CLASS_ORDERS, the names of all classes, or None for a
-    permutation drawn by the run's seed.
+    """The data of a run and its split into steps.
 
-    `num_classes` takes the first classes of `class_order`; where the seed draws the order, those of
-    the paper's order, or of the data where it has none. `train_per_class` and `test_per_class` take
-    the first images of each class, in the order of the data; None: all. `hold_out`: so many of the
-    training images of each class, the last ones, become the test images, and the data's own test
-    images are not used.
+    Attributes:
+        dataset: Name of the data set, such as ``"cifar100"``, or ``"folder"`` or ``"npz"`` for your
+            images.
+        num_steps: Number of steps, the base step not counted.
+        base_fraction: 0, or 0.5 for a base step with half of the classes.
+        class_order: ``"paper"``, a key of `CLASS_ORDERS`, the names of all classes, or None for a
+            random order drawn by the seed of the run.
+        transforms: A key of `TRANSFORMS`.
+        image_size: Side of the images in pixels.
+        train_per_class: Number of training images of each class, the first ones in the order of the
+            data; None for all.
+        test_per_class: The same for test images.
+        num_classes: Take the first classes of the order; None for all. Where the seed draws the
+            order, those of the paper's order, or of the data where it has none.
+        hold_out: Number of training images of each class, the last ones, that become the test
+            images; the test images of the data are then not used. None for the data's own test
+            images.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     dataset: str
@@ -102,24 +116,40 @@ class DataRecipe:
 
     @property
     def total_steps(self) -> int:
-        """Steps of the run: with half of the classes first, one more than `num_steps`."""
+        """Number of steps of the run, the base step included."""
         return self.num_steps + (self.base_fraction > 0)
 
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """`epochs` of every step, `first_epochs` of the first where they differ. The rate, the same in
-    every step, as a factor of `lr`:
+    """Optimizer, learning rates, batches and epochs of a run; the same in every step.
 
-    "constant"; "cosine" over the epochs of the step down to `lowest_lr`; "drops": times
-    `drop_factor` at each of `drops_at`, fractions of the epochs. The first `warm_up_epochs` e = 0,
-    1, … of a step have (e+1)/(warm_up_epochs+1) instead, or, with `warm_up_lr`, a rate that rises
-    from it in equal parts. `schedule_delay`: epoch e has what this says of epoch e -
-    `schedule_delay`, and the first ones what it says of epoch 0; 1 is a loop that sets the rate
-    after an epoch by the number of the epoch just finished. `head_lr_factor` multiplies the rate of
-    head and TSA (or task-attention) block.
-    `decay_by_step`: the weight decay of step t is multiplied by (number of steps)/t. `decay_all`
-    False: norms and biases have none.
+    Attributes:
+        optimizer: ``"adamw"`` or ``"sgd"``.
+        lr: Learning rate at the start of a step.
+        head_lr_factor: Factor of the learning rate of head and TSA (or task-attention) block.
+        momentum: Momentum of SGD; None with AdamW.
+        weight_decay: Weight decay.
+        decay_by_step: Multiply the weight decay of step t, from 1, by (number of steps)/t.
+        decay_all: Apply weight decay to norms and biases as well.
+        batch_size: Batch size of training.
+        eval_batch_size: Batch size of evaluation.
+        epochs: Number of epochs of each step.
+        first_epochs: Number of epochs of the first step; None for `epochs`.
+        schedule: ``"constant"``; ``"cosine"`` over the epochs of the step, down to `lowest_lr`; or
+            ``"drops"``, by `drop_factor` at each of `drops_at`.
+        lowest_lr: Learning rate at the end of the cosine; None with other schedules.
+        drops_at: Fractions of the epochs at which the learning rate drops.
+        drop_factor: Factor of a drop; None with other schedules.
+        warm_up_epochs: Number of epochs e = 0, 1, … of warm-up at the start of each step, with the
+            learning rate lr·(e+1)/(warm_up_epochs+1).
+        warm_up_lr: Learning rate of epoch 0, from which the warm-up rises linearly instead; None
+            for the rule above.
+        schedule_delay: Epoch e has the learning rate of epoch e - schedule_delay, but at least of
+            epoch 0. 1 reproduces loops that set the rate after an epoch.
+
+    Raises:
+        ValueError: If a value is not allowed or has no effect with the others.
     """
 
     optimizer: str
@@ -189,8 +219,14 @@ class TrainRecipe:
 
 @dataclass(frozen=True)
 class MemoryRecipe:
-    """`mem_size` exemplars in total or `per_class` of each class; neither for a method without a
-    memory.
+    """The exemplar memory of a run; both values are None for a method without a memory.
+
+    Attributes:
+        mem_size: Number of exemplars of all classes together.
+        per_class: Number of exemplars of each class.
+
+    Raises:
+        ValueError: If both are given, or one is not above 0.
     """
 
     mem_size: int | None
@@ -210,7 +246,15 @@ Options = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """A backbone and every option of it."""
+    """The model of a run.
+
+    Attributes:
+        kind: One of `MODELS`.
+        options: All options of the model, as pairs of name and value.
+
+    Raises:
+        ValueError: If an option is missing, unknown or not allowed.
+    """
 
     kind: str
     options: Options
@@ -221,7 +265,15 @@ class ModelRecipe:
 
 @dataclass(frozen=True)
 class MethodRecipe:
-    """A key of `STRATEGIES`, or `module:Class`, and every option of it."""
+    """The method of a run.
+
+    Attributes:
+        name: A key of `STRATEGIES`, or ``"module:Class"`` for your method.
+        options: All options of the method, as pairs of name and value.
+
+    Raises:
+        ValueError: If an option is missing, unknown or not allowed.
+    """
 
     name: str
     options: Options
@@ -252,11 +304,30 @@ def check_options(part: str, known: Mapping[str, Option], given: Mapping[str, Va
 
 @dataclass(frozen=True)
 class Recipe:
-    """One cell of a table. A leaf is a value by its dotted path, such as train.lr; `sources` says
-    of each where it comes from.
+    """Everything that defines a run, apart from its seed.
 
-    `overrides` are the leaves that the user has changed; `paths` says where your data is and which
-    folders were learned.
+    A leaf is a single value, named by its dotted path, such as ``train.lr``.
+
+    Attributes:
+        name: Name of the recipe.
+        scale: One of `SCALES`.
+        data: Data and split.
+        model: Model.
+        train: Training.
+        memory: Exemplar memory.
+        method: Method.
+        sources: Where the value of each leaf comes from.
+        overrides: The leaves that the user has changed, with their values.
+        paths: Where your data is, and which folders `hfc learn` has added.
+        base: Name of the recipe before the user changed it, if that is another.
+
+    Raises:
+        ValueError: If a value is not allowed, or memory and method do not fit.
+
+    Example:
+        >>> from avalanche_hfc.recipes import recipe
+        >>> recipe("digits-b0-t5-hfc@demo").leaves()["train.optimizer"]
+        'adamw'
     """
 
     name: str
@@ -269,6 +340,7 @@ class Recipe:
     sources: Mapping[str, str]
     overrides: Mapping[str, Value] = field(default_factory=dict)
     paths: Mapping[str, Value] = field(default_factory=dict)
+    base: str | None = None
 
     def __post_init__(self) -> None:
         lookup(SCALES, self.scale, "scale")
@@ -285,7 +357,11 @@ class Recipe:
             )
 
     def leaves(self) -> dict[str, Value]:
-        """Every value by its path."""
+        """All values of the recipe.
+
+        Returns:
+            The value of each leaf by its dotted path.
+        """
         leaves: dict[str, Value] = {}
         for part in PARTS:
             values = vars(getattr(self, part)).copy()
@@ -294,7 +370,17 @@ class Recipe:
         return leaves
 
     def option(self, leaf: str) -> Option:
-        """What a leaf may be."""
+        """The types and choices that a leaf allows.
+
+        Args:
+            leaf: Dotted path of the leaf.
+
+        Returns:
+            The option that describes the leaf.
+
+        Raises:
+            KeyError: If the recipe has no such leaf.
+        """
         return leaf_options(self.model.kind, self.method.name)[leaf]
 
     @classmethod
@@ -306,7 +392,21 @@ class Recipe:
         sources: Mapping[str, str],
         overrides: Mapping[str, Value] | None = None,
     ) -> "Recipe":
-        """The recipe with these leaves."""
+        """Build a recipe from its leaves.
+
+        Args:
+            name: Name of the recipe.
+            scale: One of `SCALES`.
+            leaves: The value of each leaf by its dotted path.
+            sources: Where the value of each leaf comes from.
+            overrides: The leaves that the user has changed. By default none.
+
+        Returns:
+            The recipe.
+
+        Raises:
+            ValueError: If a value is not allowed.
+        """
         parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in leaves.items():
             part, key = leaf.split(".", 1)
@@ -320,7 +420,11 @@ class Recipe:
         )
 
     def as_dict(self) -> Json:
-        """Plain data, for JSON."""
+        """The recipe as plain data that JSON can hold.
+
+        Returns:
+            A dict that `from_dict` reads.
+        """
         parts: dict[str, Json] = {part: {} for part in PARTS}
         for leaf, value in self.leaves().items():
             part, name = leaf.split(".", 1)
@@ -329,14 +433,26 @@ class Recipe:
         recipe["overrides"] = dict(self.overrides)
         if self.paths:
             recipe["own"] = dict(self.paths)
+        if self.base is not None:
+            recipe["base"] = self.base
         return json.loads(json.dumps(recipe))
 
     @classmethod
     def from_dict(cls, held: Record) -> "Recipe":
-        """What `as_dict` gave, also after JSON, and also in version 0.1 of this package."""
+        """Build a recipe from plain data.
+
+        Args:
+            held: A return value of `as_dict`, of this version or of version 0.1.
+
+        Returns:
+            The recipe.
+
+        Raises:
+            ValueError: If values are missing, unknown or not allowed.
+        """
         held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own"}, "; ")
+        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
         if wrong:
             raise ValueError(f"Not a recipe. {wrong}.")
         leaves = {
@@ -356,7 +472,9 @@ class Recipe:
             for key in ("overrides", "own")
         )
         return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides), paths=paths
+            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides),
+            paths=paths,
+            base=held.get("base"),
         )
 
 

@@ -44,7 +44,18 @@ OF_AVALANCHE_COMPARED = (
 
 
 class PaperCell(NamedTuple):
-    """A cell of a table, as the columns of the same names in paper.csv have it."""
+    """A cell of a table; the fields are columns of experiments/paper.csv.
+
+    Attributes:
+        row: Method of the row.
+        losses: ``"host"``, or ``"hfc"`` for a method with the losses of HFC.
+        backbone: Name of the backbone.
+        dataset: Name of the data set.
+        base_fraction: 0, or 0.5 for a base step with half of the classes.
+        num_steps: Number of steps, the base step not counted.
+        mem_size: Number of exemplars of all classes together, or None.
+        per_class: Number of exemplars of each class, or None.
+    """
 
     row: str
     losses: str
@@ -57,8 +68,14 @@ class PaperCell(NamedTuple):
 
 
 class TableCell(NamedTuple):
-    """A cell and the recipe that fills it. At scale demo the recipe stands for the cell: other
-    data, the same question.
+    """A cell of a table and the recipe that fills it.
+
+    At scale demo the recipe has other data, and its number is not compared with the
+    paper's.
+
+    Attributes:
+        cell: The cell.
+        recipe: Name of the recipe.
     """
 
     cell: PaperCell

@@ -4,8 +4,8 @@ but the first may be left out.
     folder      folder-b0-t5-hfc@small, the same in full      npz-t4-podnet@demo
     folder-b50-t10-m20-mymethods:Mine@paper
 
-`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it; the
-data is named beside (`--data`). A method `module:Class` also goes with the data sets of the paper:
+`folder` is a folder of images as `split_folder` reads it, `npz` a file as `split_npz` reads it;
+`--data` specifies where it is. A method `module:Class` also works with the data sets of the paper:
 cifar100-b0-t10-mymethods:Mine@small.
 """
 
@@ -41,7 +41,7 @@ NAME = re.compile(
 
 
 def is_user_recipe(name: str) -> bool:
-    """Whether a name speaks of the user's data or method."""
+    """Whether a name refers to your data or your method."""
     return re.split("[-@]", name)[0] in USER_DATA or is_user_method(name)
 
 
@@ -231,7 +231,7 @@ def with_memory(recipe: Recipe, data: Path | str) -> Recipe:
 
 
 def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
-    """(number of classes, training images of the smallest class) of the user's data, without
+    """(number of classes, training images of the smallest class) of your data, without
     looking at an image.
     """
     if dataset == "npz":
@@ -244,7 +244,7 @@ def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
 
 
 def memory_line(recipe: Recipe) -> str | None:
-    """What the default memory of the user's data is, in one line; None where it is not used."""
+    """The default memory for your data, in one line; None if it is not used."""
     if recipe.sources.get("memory.per_class") != MEMORY:
         return None
     memory = recipe.memory

@@ -17,15 +17,24 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Heading:
+    """The protocol that the blocks below it belong to."""
+
+    text: str
+    kind: str = "heading"
+
+
+@dataclass(frozen=True)
 class Cell:
-    """`note` stands below in small, `colour` is the place of a recipe, `line` are accuracies for a
-    small curve.
+    """`below` is printed under the text, small; `colour` is that of a recipe; `best` marks the best
+    value of a column; `line` are accuracies for a small curve.
     """
 
     text: str
-    note: str = ""
+    below: str = ""
     colour: int | None = None
     strong: bool = False
+    best: bool = False
     line: Sequence[float] = ()
 
     @property
@@ -33,21 +42,21 @@ class Cell:
         """The small curve as points of a polyline in a box of 64 × 20."""
         width = 60 / max(len(self.line) - 1, 1)
         return " ".join(
-            f"{2 + place * width:.1f},{18 - 16 * value:.1f}"
-            for place, value in enumerate(self.line)
+            f"{2 + index * width:.1f},{18 - 16 * value:.1f}"
+            for index, value in enumerate(self.line)
         )
 
 
 @dataclass(frozen=True)
 class Table:
-    """`head`: heading and its definition. The columns at `words` are text, the rest are numbers.
-    `colours`: recipes of the columns.
+    """`head`: heading and its definition. The columns at `text_columns` are text, the others are
+    numbers. `colours`: recipes of the columns.
     """
 
     head: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    words: Sequence[int] = (0,)
+    text_columns: Sequence[int] = (0,)
     colours: Sequence[int | None] = ()
     kind: str = "table"
 
@@ -64,27 +73,27 @@ class Plot:
     kind: str = "plot"
 
     @property
-    def legend(self) -> list[tuple[str, int, bool]]:
-        """label, colour and whether it is the paper's, once each."""
+    def legend(self) -> list[tuple[str, int | None, bool]]:
+        """Label, colour and whether it is the paper's, once each."""
         curves = [curve for panel in self.panels for curve in panel.curves]
         return list(dict.fromkeys((curve.label, curve.colour, curve.paper) for curve in curves))
 
 
 @dataclass(frozen=True)
 class Heat:
-    """Accuracy of each class (rows, by arrival) after each step (columns)."""
+    """Fractions as colours. The rows of `table` are classes in the order of arrival; `columns` are
+    their headings, under `corner`.
+    """
 
     name: str
     alt: str
     caption: str
     table: pd.DataFrame
+    columns: Sequence[str]
+    corner: str
     kind: str = "heat"
     scale: Sequence[int] = field(default=tuple(range(len(HEAT))))
-    rows_per_part: int = 34
-
-    @property
-    def steps(self) -> list[int]:
-        return [int(step) + 1 for step in self.table.columns]
+    most_rows: int = 34
 
     @property
     def numbered(self) -> bool:
@@ -92,16 +101,25 @@ class Heat:
         return self.table.shape[1] <= 12
 
     @property
-    def parts(self) -> list[list[Json]]:
-        """Rows for the page, in parts of equal length: name, whether a new step begins, cells of
+    def headings(self) -> list[str]:
+        """The headings that have room: all, or the first and every fifth or tenth."""
+        every = 1 if self.numbered else 5 if len(self.columns) <= 20 else 10
+        return [
+            text if not index or (index + 1) % every == 0 else ""
+            for index, text in enumerate(self.columns)
+        ]
+
+    @property
+    def tables(self) -> list[list[Json]]:
+        """Rows for the page, in tables of equal length: name, whether a new step begins, cells of
         (colour, percent) or None.
         """
         rows = []
         before = None
-        for (brought_in, _, name), accuracies in self.table.iterrows():
+        for (brought_in, _, name), fractions in self.table.iterrows():
             cells = [
                 None if pd.isna(value) else (heat_colour(value), round(100 * value))
-                for value in accuracies
+                for value in fractions
             ]
             rows.append(
                 {
@@ -112,8 +130,8 @@ class Heat:
                 }
             )
             before = brought_in
-        num_parts = -(-len(rows) // self.rows_per_part)
-        length = -(-len(rows) // num_parts)
+        num_tables = -(-len(rows) // self.most_rows)
+        length = -(-len(rows) // num_tables)
         return [rows[start : start + length] for start in range(0, len(rows), length)]
 
 
@@ -143,7 +161,7 @@ class Section:
 
     name: str
     title: str
-    blocks: Sequence[object]
+    blocks: list
     short: str = ""
 
 

@@ -11,17 +11,11 @@ from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.numbers import UNITS, per_run
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.paper_table import steps_of
-from avalanche_hfc.report.style import FOR_PRINT, PRINT
+from avalanche_hfc.report.style import FOR_PRINT, LineKey, assign_colours
 from avalanche_hfc.report.tables import spread
 from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
 
-COLORS = {
-    "hfc": "#c0392b",
-    "herding-replay": "#2471a3",
-    "avalanche-replay": "#7d8b3a",
-    "avalanche-naive": "#85888c",
-}  # one hue per method
 DEFINITIONS = (
     "average: mean over the steps of the accuracy on all classes seen so far\n"
     "last: accuracy on all classes after the last step\n"
@@ -57,17 +51,18 @@ def draw_curves(rows: pd.DataFrame, path: Path, title: str = "Split digits") -> 
     seeds.
     """
     curves = []
-    for colour, (method, name) in enumerate(DEMO_METHODS.items()):
+    colours = assign_colours(LineKey(method) for method in DEMO_METHODS)
+    for method, name in DEMO_METHODS.items():
         seeds = rows[rows["method"] == method].groupby("classes")["accuracy"]
         if len(seeds):
             points = pd.DataFrame({"mean": seeds.mean() * 100, "std": seeds.std() * 100})
-            curves.append(Curve(f"{name}, average {points['mean'].mean():.1f}", points, colour))
+            label = f"{name}, average {points['mean'].mean():.1f}"
+            curves.append(Curve(label, points, colours[LineKey(method)]))
     count = rows["seed"].nunique()
     heading = f"{title}, {count} seed{'s' if count > 1 else ''}: accuracy on all classes seen, %"
     ticks = [(int(classes), str(classes)) for classes in sorted(rows["classes"].unique())]
     panel = Panel(heading, curves, "classes seen", ticks, limits=(0, 100))
-    look = replace(FOR_PRINT, width=680, palette=replace(PRINT, series=tuple(COLORS.values())))
-    replace_file(path, as_png(draw([panel], look, height=360)))
+    replace_file(path, as_png(draw([panel], replace(FOR_PRINT, width=680), height=360)))
 
 
 def rows_of(runs: Iterable[RunData]) -> pd.DataFrame:

@@ -14,18 +14,20 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from avalanche_hfc.report.style import HEAT, MARKERS, VARIABLES, Look
+from avalanche_hfc._types import Options
+from avalanche_hfc.report.fonts import drawable, text_settings
+from avalanche_hfc.report.style import HEAT, VARIABLES, Look, line_of, marker_of
 
 
 @dataclass(frozen=True)
 class Curve:
-    """`points`: columns mean and std (nan: no band), indexed by x. `colour` is the place of its
-    recipe in the report.
+    """`points`: columns mean and std (nan: no band), indexed by x. `colour` as `assign_colours`
+    gives it; None for a reference line that is no recipe's.
     """
 
     label: str
     points: pd.DataFrame
-    colour: int
+    colour: int | None
     paper: bool = False  # the paper's own numbers: hollow marks, no line to be confused with ours
 
 
@@ -55,12 +57,8 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
     legend = 14 + 22 * len(labels) if labels else 0
     size = (look.width, rows * height + legend)
     ticks = 62 if any("\n" in text for panel in panels for _, text in panel.ticks) else 46
-    font = {
-        "font.size": look.font_size,
-        "font.family": "DejaVu Sans",
-        "axes.titlesize": look.font_size,
-    }
-    with rc_context({**font, "text.color": look.palette.ink}):
+    texts = text_settings([*labels, *(panel.title for panel in panels)], look.font_size)
+    with rc_context({**texts, "text.color": look.palette.ink}):
         figure = Figure(
             figsize=(size[0] / 72, size[1] / 72),
             dpi=72,
@@ -86,7 +84,7 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
 def _margins(
     size: tuple[int, int], rows: int, columns: int, below: int, bottom: int
 ) -> dict[str, float]:
-    """Room for ticks and headings in pixels. Said, not measured: a layout that measures text takes
+    """Room for ticks and headings in pixels. Fixed, not measured: a layout that measures text takes
     most of a figure's time.
     """
     left, right, top, beside = 46, 8, 34, 62
@@ -132,46 +130,28 @@ def _fill(axes: Axes, panel: Panel, look: Look) -> None:
 
 
 def _plot(axes: Axes, curve: Curve, look: Look) -> None:
-    place = curve.colour % len(look.palette.series)
-    colour, points = look.palette.series[place], curve.points.dropna(subset="mean")
-    marker = (
-        MARKERS[(place + curve.colour // len(look.palette.series)) % len(MARKERS)]
-        if len(points) <= 25
-        else None
-    )
-    if curve.paper:
-        axes.plot(
-            points.index,
-            points["mean"],
-            color=colour,
-            linestyle=(0, (1, 3)),
-            linewidth=1.2,
-            marker=marker or "o",
-            markersize=5.5,
-            markerfacecolor=look.palette.ground,
-            clip_on=False,
-            label=curve.label,
-        )
+    points = curve.points.dropna(subset="mean")
+    line: Options = {"label": curve.label, "clip_on": False, "color": look.palette.muted}
+    if curve.colour is None:
+        axes.plot(points.index, points["mean"], **line, linestyle=(0, (2, 3)), linewidth=1.5)
         return
-    dashed = (0, (4, 2)) if curve.colour >= len(look.palette.series) else "-"
-    axes.plot(
-        points.index,
-        points["mean"],
-        color=colour,
-        linestyle=dashed,
-        linewidth=2,
-        marker=marker,
-        markersize=5,
-        clip_on=False,
-        label=curve.label,
-    )
+    hue = look.palette.series[curve.colour % len(look.palette.series)]
+    line |= {"color": hue, "linestyle": line_of(curve.colour), "linewidth": 2, "markersize": 5}
+    if curve.paper or len(points) <= 25:
+        line["marker"] = marker_of(curve.colour)
+    if curve.paper:
+        line |= {"linestyle": (0, (1, 3)), "linewidth": 1.2, "markersize": 5.5}
+        line["markerfacecolor"] = look.palette.ground
+    if len(points) == 1:
+        line["linestyle"] = "none"  # in the legend, too: a point of a scatter is no line
+    axes.plot(points.index, points["mean"], **line)
     band = points.dropna(subset="std")
     if len(band):
         axes.fill_between(
             band.index,
             band["mean"] - band["std"],
             band["mean"] + band["std"],
-            color=colour,
+            color=hue,
             alpha=0.18,
             linewidth=0,
         )
@@ -189,23 +169,23 @@ def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
         )
 
 
-def heat_map(table: pd.DataFrame, look: Look) -> Figure:
-    """Classes in the order of arrival downwards, steps to the right; a cell is an accuracy, empty
-    before the class arrives.
+def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str, look: Look) -> Figure:
+    """Fractions as colours, empty where there is none.
+
+    Args:
+        table: A row per class in the order of arrival; index brought_in, class, name.
+        columns: Headings of the columns.
+        corner: What the columns are.
+        look: Where it is shown.
     """
-    num_classes, num_steps = table.shape
+    num_classes, num_columns = table.shape
     row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
-    with rc_context(
-        {
-            "font.size": look.font_size if row > 20 else 10,
-            "font.family": "DejaVu Sans",
-            "text.color": look.palette.ink,
-        }
-    ):
-        names = list(table.index.get_level_values("name"))
+    names = drawable([str(name) for name in table.index.get_level_values("name")])
+    texts = text_settings(names, look.font_size if row > 20 else 10)
+    with rc_context({**texts, "text.color": look.palette.ink}):
         left, width, height = (
             20 + 7.5 * max(map(len, names)),
-            60 * min(num_steps, 12),
+            60 * min(num_columns, 12),
             row * num_classes,
         )
         size = (left + width + 90, height + 70)
@@ -219,7 +199,8 @@ def heat_map(table: pd.DataFrame, look: Look) -> Figure:
             aspect="auto",
             interpolation="nearest",
         )
-        axes.set_xticks(range(num_steps), [str(step + 1) for step in table.columns])
+        every = -(-num_columns // 30)
+        axes.set_xticks(range(0, num_columns, every), columns[::every])
         arrivals = table.index.get_level_values("brought_in")
         firsts = [
             place
@@ -231,7 +212,7 @@ def heat_map(table: pd.DataFrame, look: Look) -> Figure:
             named,
             [names[place] if row > 4 else f"from step {arrivals[place] + 1}" for place in named],
         )
-        axes.set_xlabel("after step", color=look.palette.muted)
+        axes.set_xlabel(corner, color=look.palette.muted)
         axes.tick_params(colors=look.palette.muted, length=0)
         axes.spines[:].set_visible(False)
         for place in firsts[1:]:

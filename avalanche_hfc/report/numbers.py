@@ -4,6 +4,7 @@ in [0, 1].
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,13 @@ from avalanche_hfc.store.read import Group, RunData
 from avalanche_hfc.store.run_folder import LOSS
 
 UNITS = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
+HIGHEST_IS_BEST = {
+    "average": True,
+    "last": True,
+    "last_nme": True,
+    "forgetting": False,
+    "fh": False,
+}  # the measures that have a best value; the time depends on the machine
 
 
 def measures(steps: pd.DataFrame) -> dict[str, float]:
@@ -23,20 +31,20 @@ def measures(steps: pd.DataFrame) -> dict[str, float]:
             missing.
 
     Returns:
-        `average`, the mean over steps; `last`, the accuracy after the last step; `last_nme` and
-        `forgetting` after the last step; `fh`, the mean over steps; `seconds`, their sum. nan for
-        what is missing.
+        `average`, `last` (the accuracy), `last_nme` and `forgetting` as of the last step; `fh`,
+        the mean over steps; `seconds`, their sum. nan for what is missing.
 
     Example:
-        >>> rows = pd.DataFrame({"step": [0, 1], "accuracy": [1.0, 0.5], "fh": [0.0, 0.25]})
-        >>> measures(rows)["average"], measures(rows)["last"], measures(rows)["fh"]
+        >>> rows = {"step": [0, 1], "accuracy": [1.0, 0.5], "average": [1.0, 0.75]}
+        >>> numbers = measures(pd.DataFrame(rows | {"fh": [0.0, 0.25]}))
+        >>> numbers["average"], numbers["last"], numbers["fh"]
         (0.75, 0.5, 0.125)
     """
     steps = steps.sort_values("step", kind="stable")
     end = steps.iloc[-1]
     nothing = pd.Series([np.nan])
     numbers = {
-        "average": end.get("average", steps["accuracy"].mean()),
+        "average": end.get("average", np.nan),
         "last": end["accuracy"],
         "last_nme": end.get("accuracy_nme", np.nan),
         "forgetting": end.get("forgetting", np.nan),
@@ -66,6 +74,64 @@ def over_seeds(group: Group) -> pd.DataFrame:
     """
     runs = pd.DataFrame([measures(run.steps) for run in group.runs], columns=list(UNITS))
     return pd.DataFrame({"mean": runs.mean(), "std": runs.std(), "num_seeds": runs.notna().sum()})
+
+
+class Best(NamedTuple):
+    """The best value of a measure among recipes.
+
+    Attributes:
+        first: Index of the best recipe.
+        second: Index of the recipe after it.
+        margin: How far the best is ahead of the second; above 0.
+        spread: The larger standard deviation over seeds of the two; nan if one has a single seed.
+    """
+
+    first: int
+    second: int
+    margin: float
+    spread: float
+
+
+def best_of(numbers: Sequence[pd.DataFrame], measure: str) -> Best | None:
+    """Find the best recipe by a measure.
+
+    Args:
+        numbers: `over_seeds` of each recipe.
+        measure: A key of `HIGHEST_IS_BEST`.
+
+    Returns:
+        None if fewer than two recipes have a value, or two share the best.
+
+    Example:
+        >>> a = pd.DataFrame({"mean": [0.8], "std": [0.01]}, index=["last"])
+        >>> b = pd.DataFrame({"mean": [0.5], "std": [0.02]}, index=["last"])
+        >>> best = best_of([b, a], "last")
+        >>> best.first, round(best.margin, 3), best.spread
+        (1, 0.3, 0.02)
+    """
+    means = pd.Series([own.loc[measure, "mean"] for own in numbers], dtype=float).dropna()
+    order = means.sort_values(ascending=not HIGHEST_IS_BEST[measure], kind="stable").index
+    if len(order) < 2 or means[order[0]] == means[order[1]]:
+        return None
+    spreads = [float(numbers[place].loc[measure, "std"]) for place in order[:2]]
+    margin = abs(means[order[0]] - means[order[1]])
+    return Best(int(order[0]), int(order[1]), float(margin), float(np.max(spreads)))
+
+
+def chance_levels(steps: pd.DataFrame) -> pd.Series:
+    """Accuracy of guessing among the classes seen, 1 / their number, at each step.
+
+    Args:
+        steps: A run's steps.csv.
+
+    Returns:
+        Accuracies indexed by step.
+
+    Example:
+        >>> chance_levels(pd.DataFrame({"step": [0, 1], "classes": [2, 4]})).tolist()
+        [0.5, 0.25]
+    """
+    return 1 / steps.set_index("step")["classes"].sort_index()
 
 
 def per_step(runs: Sequence[RunData], column: str) -> pd.DataFrame:
@@ -147,11 +213,99 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def never_learned(table: pd.DataFrame, chance: pd.Series) -> list[str]:
+    """Names of the classes whose accuracy was never above chance since they arrived.
+
+    Args:
+        table: Accuracies, see `class_table`.
+        chance: See `chance_levels`.
+
+    Returns:
+        The names, in the order of arrival.
+    """
+    above = table.gt(chance.reindex(table.columns), axis=1).any(axis=1)
+    return [str(name) for _, _, name in table.index[~above]]
+
+
+def confusion_shares(
+    runs: Sequence[RunData], step: int, *, by_step: bool = False
+) -> pd.DataFrame | None:
+    """What the images of each class were predicted as after a step, over all seeds.
+
+    Args:
+        runs: Runs whose classes arrive in the same order.
+        step: As in the CSV files.
+        by_step: Count the classes that arrived together as one.
+
+    Returns:
+        Shares of a row's images. Rows as in `class_table`; a column for each row, in the same
+        order. None if no run has counts for this step.
+    """
+    known = [run for run in runs if run.confusion is not None and run.classes is not None]
+    counts = pd.concat([run.confusion for run in known]) if known else pd.DataFrame({"step": []})
+    counts = counts[counts["step"] == step]
+    if counts.empty:
+        return None
+    classes = pd.concat([run.classes for run in known])
+    classes = classes[(classes["step"] == step) & (classes["total"] > 0)].drop_duplicates("class")
+    if by_step:
+        arrival = classes.set_index("class")["brought_in"]
+        counts = counts.assign(
+            **{side: counts[side].map(arrival) for side in ("class", "predicted")}
+        )
+        steps = sorted(set(arrival))
+        rows = [(arrived, arrived, f"from step {arrived + 1}") for arrived in steps]
+    else:
+        ordered = classes.sort_values(["brought_in", "class"])
+        names = ordered["name"].fillna(ordered["class"]).astype(str)
+        rows = list(zip(ordered["brought_in"], ordered["class"], names, strict=True))
+    ids = [class_id for _, class_id, _ in rows]
+    images = counts.pivot_table(
+        index="class", columns="predicted", values="count", aggfunc="sum", fill_value=0
+    )
+    shares = images.div(images.sum(axis=1), axis=0).reindex(index=ids, columns=ids, fill_value=0.0)
+    shares.index = pd.MultiIndex.from_tuples(rows, names=["brought_in", "class", "name"])
+    return shares
+
+
+class LearnedStep(NamedTuple):
+    """Accuracies on both sides of a step: of the old classes before and after it, and of the new
+    ones.
+    """
+
+    num_new: int
+    old_before: float
+    old_after: float
+    new: float
+
+
+def learned_step(run: RunData, step: int) -> LearnedStep | None:
+    """What a step added to a run and what it cost.
+
+    Args:
+        run: The run.
+        step: As in the CSV files, not the first.
+
+    Returns:
+        None if the run has no counts of classes.
+    """
+    if run.classes is None:
+        return None
+    column = "correct_nme" if predicts_by_means(run) else "correct"
+    new = run.classes["brought_in"] == step
+    after, before = (run.classes["step"] == at for at in (step, step - 1))
+    accuracies = []
+    for rows in (before & ~new, after & ~new, after & new):
+        sums = run.classes.loc[rows, [column, "total"]].sum()
+        accuracies.append(float(sums[column] / sums["total"]))
+    return LearnedStep(int((after & new).sum()), *accuracies)
+
+
 def predicted_as(
     runs: Sequence[RunData], class_id: int, step: int, most: int = 3
 ) -> list[tuple[str, float]]:
-    """(name, share of the class's images) of the classes that its images are mistaken for most,
-    after a step; all seeds together.
+    """(name, share of the class's images) of the wrong classes that its images are most often
+    predicted as, after a step; all seeds together.
     """
     counts = pd.concat(
         [run.confusion for run in runs if run.confusion is not None]

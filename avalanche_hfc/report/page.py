@@ -3,20 +3,36 @@ can be deleted.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import jinja2
 import pandas as pd
 
-from avalanche_hfc.report import sections, training_section
-from avalanche_hfc.report.blocks import Fold, Heat, Plot, Report
+from avalanche_hfc.report.blocks import Fold, Heading, Heat, Plot, Report, Section
+from avalanche_hfc.report.class_maps import classes
+from avalanche_hfc.report.comparisons import Comparison, comparisons_of
+from avalanche_hfc.report.exemplars import exemplars
 from avalanche_hfc.report.figures import as_png, as_svg, draw, heat_map
+from avalanche_hfc.report.numbers import shared_class_table
 from avalanche_hfc.report.pictures import PicturesOfRun
-from avalanche_hfc.report.sentences import title
-from avalanche_hfc.report.style import FOR_PRINT, NARROW, SERIES, WIDE, style_rules
-from avalanche_hfc.store.read import Group, group_runs, read_runs
+from avalanche_hfc.report.recipe_values import origins, recipe_values
+from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
+from avalanche_hfc.report.sentences import subtitle, title
+from avalanche_hfc.report.style import (
+    FOR_PRINT,
+    MARKERS,
+    NARROW,
+    SERIES,
+    WIDE,
+    marker_of,
+    style_rules,
+)
+from avalanche_hfc.report.training_losses import acting, losses
+from avalanche_hfc.store.read import Group, RunData, read_runs
 from avalanche_hfc.store.rows import replace_file
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,13 +46,22 @@ def write_report(
     paper: pd.DataFrame | Path | str | None = None,
     pictures: PicturesOfRun | None = None,
 ) -> list[Path]:
-    """report.html, which needs nothing else, and report.md with figures/*.png, in the folder `out`.
-    Gives all paths, these two first.
+    """Write a report on runs, as a single HTML page and as markdown with figures.
 
-    `folders`: run folders, or folders of them. `paper`: the paper's numbers to set beside, rows as
-    `tables.compare` takes them, or a CSV file of such. `pictures`: for a run, the image at a
-    position: `lambda run: pictures_of(benchmark)`, or `pictures_of_recipe()`; without it exemplars
-    are told by position.
+    Args:
+        folders: Run folders, or folders that contain run folders.
+        out: The folder for report.html, report.md and figures/*.png; it is created if necessary.
+        paper: Published numbers to compare with, as rows for `compare` or as a CSV file with such
+            rows. By default there is no comparison.
+        pictures: Shows exemplars as images: `pictures_of_recipe()`, or a function from a run to a
+            return value of `pictures_of`. By default exemplars are listed by position.
+
+    Returns:
+        The paths of all files, report.html and report.md first.
+
+    Raises:
+        FileNotFoundError: If a folder or the CSV file does not exist.
+        ValueError: If a folder contains no run, or its files cannot be read.
     """
     report = make_report(folders, paper=paper, pictures=pictures)
     html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
@@ -56,24 +81,55 @@ def make_report(
     pictures: PicturesOfRun | None = None,
 ) -> Report:
     """What the report says, before it has a form."""
-    numbers = _paper_rows(paper)
-    runs, waiting = read_runs(folders)
-    groups = group_runs(runs)
-    beside = sections.comparison(groups, numbers)
-    parts = [
-        sections.results(groups, beside),
-        sections.accuracy(groups, beside),
-        sections.evenness(groups),
-        sections.classes(groups),
-        training_section.acting(groups),
-        training_section.losses(groups),
-        training_section.exemplars(groups, pictures),
-        training_section.recipe(groups),
+    printed = _paper_rows(paper)
+    paths = [Path(folder) for folder in folders]
+    runs, waiting = read_runs(paths)
+    comparisons = comparisons_of(runs)
+    if printed is not None:
+        comparisons = [
+            replace(comparison, paper=paper_numbers(comparison.groups, printed))
+            for comparison in comparisons
+        ]
+    sections = [
+        _section("results", "Results", comparisons, results),
+        _section(
+            "accuracy", "Accuracy after each step", comparisons, accuracy, "Accuracy per step"
+        ),
+        _section(
+            "evenness", "How much is forgotten, and how evenly", comparisons, evenness, "Forgetting"
+        ),
+        _section(
+            "classes", "Which classes are forgotten, and when", comparisons, classes, "Classes"
+        ),
+        _section("acting", "Whether GFC and GRD act", comparisons, acting, "GFC and GRD"),
+        _section("losses", "Loss terms over the epochs", comparisons, losses, "Losses"),
+        _section("exemplars", "Exemplars", comparisons, partial(exemplars, pictures=pictures)),
+        _section("recipe", "Recipe and versions", comparisons, recipe_values, "Recipe"),
     ]
-    heading, below = title(groups)
+    sections[-1].blocks.append(origins(comparisons))
     return Report(
-        heading, below, _notices(groups, waiting), [part for part in parts if part is not None]
+        title(paths),
+        subtitle(comparisons),
+        _notices(comparisons, waiting),
+        [section for section in sections if section.blocks],
     )
+
+
+def _section(
+    name: str,
+    heading: str,
+    comparisons: Sequence[Comparison],
+    make_blocks: Callable[[Comparison], list],
+    short: str = "",
+) -> Section:
+    """The blocks of every comparison, under its protocol where there are several."""
+    blocks: list = []
+    for comparison in comparisons:
+        made = make_blocks(comparison)
+        if made and len(comparisons) > 1:
+            blocks.append(Heading(comparison.title))
+        blocks += made
+    return Section(name, heading, blocks, short)
 
 
 def _paper_rows(paper: pd.DataFrame | Path | str | None) -> pd.DataFrame | None:
@@ -84,39 +140,41 @@ def _paper_rows(paper: pd.DataFrame | Path | str | None) -> pd.DataFrame | None:
     return pd.read_csv(paper)
 
 
-def _notices(groups: Sequence[Group], waiting: Sequence[Path]) -> list[str]:
-    """What a reader must know before reading on."""
-    said = [f"{path} has no finished step yet and is not in this report." for path in waiting]
-    for group in groups:
-        for run in group.unfinished:
-            told = (
-                f"{run.last_step + 1} of {group.last_step + 1} steps: it is in the curves, not "
-                "in the table of results"
-            )
-            said.append(f"Seed {run.seed} of {group.label} has {told}.")
-        going = [str(run.seed) for run in group.runs if not run.finished]
-        if going:
-            said.append(
-                f"{group.label} is not finished (seed {', '.join(going)}): what is called "
-                "its last step is the last so far."
-            )
-        orders = sections.shared_class_table(group.runs)[1]
-        others = [
-            str(run.seed)
-            for run in group.runs
-            if run.classes is not None and run.seed not in orders
+def _notices(comparisons: Sequence[Comparison], waiting: Sequence[Path]) -> list[str]:
+    """What a reader must know before reading on: one sentence per reason, whatever the number of
+    runs.
+    """
+    shorter, going, reordered, longer = [], [], [], []
+    for group in (group for comparison in comparisons for group in comparison.groups):
+        longer += [f"{group.label} ({run.path})" for run in group.parents]
+        shorter += [
+            f"{group.label} seed {run.seed} ({run.last_step + 1} of {group.last_step + 1} steps)"
+            for run in group.unfinished
         ]
-        if others:
-            said.append(
-                f"In {group.label} the classes arrive in another order in seed "
-                f"{', '.join(others)}: each has a map of its own."
-            )
-    return said
+        going += _seeds_of(group, [run for run in group.runs if not run.finished])
+        in_map = shared_class_table(group.runs)[1]
+        others = [run for run in group.runs if run.classes is not None and run.seed not in in_map]
+        reordered += _seeds_of(group, others)
+    reasons = (
+        ("No finished step yet, not in this report: {}.", [str(path) for path in waiting]),
+        ("Fewer steps than other seeds, in the curves but not in the results: {}.", shorter),
+        ("Not finished, so that the last step is the last so far: {}.", going),
+        ("The first steps are those of another run, drawn as one curve: {}.", longer),
+        ("Classes arrive in another order and have maps of their own: {}.", reordered),
+    )
+    return [sentence.format("; ".join(names)) for sentence, names in reasons if names]
+
+
+def _seeds_of(group: Group, runs: Sequence[RunData]) -> list[str]:
+    """The recipe and these seeds as one entry of a list; nothing without a run."""
+    seeds = ", ".join(str(run.seed) for run in runs)
+    return [f"{group.label} seed{'s' if len(runs) > 1 else ''} {seeds}"] if runs else []
 
 
 def as_html(report: Report) -> str:
-    """One page with everything in it. A figure stands there twice, for wide and for narrow screens;
-    the style sheet shows one.
+    """The report as one self-contained page.
+
+    It contains each figure twice, for wide and for narrow screens; the style sheet shows one.
     """
 
     def plots(block: Plot) -> dict[str, str]:
@@ -129,7 +187,11 @@ def as_html(report: Report) -> str:
 
     environment = _environment(autoescape=True)
     style = (TEMPLATES / "report.css").read_text() + style_rules()
-    environment.globals |= {"plots": plots, "num_colours": len(SERIES)}
+    environment.globals |= {
+        "plots": plots,
+        "num_colours": len(SERIES),
+        "marker": lambda colour: MARKERS[marker_of(colour)],
+    }
     return environment.get_template("report.html.j2").render(report=report, style=style) + "\n"
 
 
@@ -149,7 +211,9 @@ def as_pngs(report: Report) -> dict[str, bytes]:
         if isinstance(block, Plot):
             found[f"{block.name}.png"] = as_png(draw(block.panels, FOR_PRINT, block.height))
         elif isinstance(block, Heat):
-            found[f"{block.name}.png"] = as_png(heat_map(block.table, FOR_PRINT))
+            found[f"{block.name}.png"] = as_png(
+                heat_map(block.table, block.columns, block.corner, FOR_PRINT)
+            )
     return found
 
 

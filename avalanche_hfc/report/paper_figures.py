@@ -15,19 +15,17 @@ from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
 from avalanche_hfc.report.numbers import measures, over_epochs
-from avalanche_hfc.report.style import FOR_PRINT, PRINT
+from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
 from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun, row_name
 
 
 class Line(NamedTuple):
-    """The runs of a recipe that fills cells of a table. `place` is that of its row, which has one
-    colour in all panels.
-    """
+    """The runs of a recipe that fills cells of a table. Its row has one `colour` in all panels."""
 
     label: str
-    place: int
+    colour: int
     cell: PaperCell
     recipe: Recipe
     runs: list[RunData]
@@ -50,15 +48,29 @@ def lines_of(cells: Iterable[TableCell], runs: Iterable[TableRun]) -> list[Line]
     held: dict[str, tuple[Recipe, list[RunData]]] = {}
     for run in runs:
         held.setdefault(run.recipe.name, (run.recipe, []))[1].extend(read_runs([run.folder])[0])
-    found: dict[str, Line] = {}
-    places: dict[str, int] = {}
+    drawn: dict[str, PaperCell] = {}
     for cell, name in cells:
-        if name in held and name not in found:
-            label = row_name(cell) + (
-                "" if cell.backbone in ("vit-base", "vit-small") else f", {cell.backbone}"
-            )
-            found[name] = Line(label, places.setdefault(label, len(places)), cell, *held[name])
-    return list(found.values())
+        if name in held:
+            drawn.setdefault(name, cell)
+    colours = assign_colours(map(_line_key, drawn.values()))
+    return [
+        Line(
+            ", ".join(part for part in (row_name(cell), _other_backbone(cell)) if part),
+            colours[_line_key(cell)],
+            cell,
+            *held[name],
+        )
+        for name, cell in drawn.items()
+    ]
+
+
+def _line_key(cell: PaperCell) -> LineKey:
+    return LineKey(cell.row, cell.losses, _other_backbone(cell))
+
+
+def _other_backbone(cell: PaperCell) -> str:
+    """The backbone where it is not the scale's ViT."""
+    return "" if cell.backbone in ("vit-base", "vit-small") else cell.backbone
 
 
 def accuracy_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figure:
@@ -70,7 +82,7 @@ def accuracy_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) ->
         curves = []
         for line in own:
             curves.append(
-                Curve(line.label, _over_seeds(line.runs, "classes", "accuracy", 100), line.place)
+                Curve(line.label, _over_seeds(line.runs, "classes", "accuracy", 100), line.colour)
             )
             curves += _printed_steps(line, paper)
         panels.append(Panel(f"Accuracy, %: {protocol}", curves, "classes seen", limits=(0, 100)))
@@ -88,23 +100,21 @@ def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figur
             100,
         ]
         (fh, average), spread = numbers.mean(), numbers.std()
-        curves.append(_point(line.label, fh, average, line.place))
-        bars.append((fh, average, *spread.fillna(0), line.place))
+        curves.append(_point(line.label, fh, average, line.colour))
+        bars.append((fh, average, *spread.fillna(0), line.colour))
         printed = _printed(line, paper, "fh")
         if {"fh", "average"} <= printed.keys():
             curves.append(
-                _point("the paper's", printed["fh"], printed["average"], line.place, paper=True)
+                _point("the paper's", printed["fh"], printed["average"], line.colour, paper=True)
             )
     heights = [float(curve.points["mean"].iloc[0]) for curve in curves]
     limits = (max(min(heights) - 5, 0), min(max(heights) + 5, 100))
     figure = draw(
         [Panel("Average accuracy, %", curves, "FH × 1000", limits=limits)], FOR_PRINT, height=420
     )
-    for fh, average, wide, high, place in bars:
-        colour = PRINT.series[place % len(PRINT.series)]
-        figure.axes[0].errorbar(
-            fh, average, yerr=high, xerr=wide, color=colour, linewidth=1, zorder=1
-        )
+    for fh, average, wide, high, colour in bars:
+        hue = PRINT.series[colour % len(PRINT.series)]
+        figure.axes[0].errorbar(fh, average, yerr=high, xerr=wide, color=hue, linewidth=1, zorder=1)
     return figure
 
 
@@ -123,7 +133,7 @@ def convergence_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None)
         for line in own:
             points = over_epochs(line.runs, column)
             starts.add(tuple(points.index[points["step"].diff() > 0] - 0.5))
-            curves.append(Curve(line.label, points[["mean", "std"]] * scale, line.place))
+            curves.append(Curve(line.label, points[["mean", "std"]] * scale, line.colour))
         same = starts.pop() if len(starts) == 1 else ()
         panels.append(
             Panel(f"{heading}: {protocol}", curves, "epoch, counted through all steps", starts=same)
@@ -189,8 +199,10 @@ def _over_seeds(runs: Sequence[RunData], x: str, y: str, scale: float | int) -> 
     return pd.DataFrame({"mean": values.mean(), "std": values.std()}) * scale
 
 
-def _point(label: str, x: float, y: float, place: int, *, paper: bool = False) -> Curve:
-    return Curve(label, pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x]), place, paper)
+def _point(label: str, x: float, y: float, colour: int, *, paper: bool = False) -> Curve:
+    return Curve(
+        label, pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x]), colour, paper
+    )
 
 
 def _printed(line: Line, paper: pd.DataFrame | None, tables: str) -> dict[str, float]:
@@ -218,7 +230,7 @@ def _printed_steps(line: Line, paper: pd.DataFrame | None) -> list[Curve]:
             Curve(
                 "the paper's",
                 pd.DataFrame({"mean": points, "std": float("nan")}),
-                line.place,
+                line.colour,
                 paper=True,
             )
         ]

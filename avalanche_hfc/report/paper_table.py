@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._types import Json, Options, Record
-from avalanche_hfc.recipes import FURTHER_TABLES, SCALES, PaperCell, TableCell
+from avalanche_hfc.recipes import SCALES, TABLES, PaperCell, TableCell, recipe
 from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
 from avalanche_hfc.recipes.signatures import method_class
@@ -42,7 +42,8 @@ def both_losses(row: Record) -> Record:
 
 def paper_leader(row: Record) -> Record:
     """What the paper compares with: HFC, on other backbones both losses inside."""
-    return hfc(row) if row["backbone"] == "vit-base" else both_losses(row)
+    shared = ("vit-base", DEMO_BACKBONES["vit-base"])
+    return hfc(row) if row["backbone"] in shared else both_losses(row)
 
 
 def pretrained(row: Record) -> Record:
@@ -137,6 +138,8 @@ FORMS_OF_SMALL = {  # of tables that the paper has, too
     "practical": TableForm("What a practitioner would try first", **MEASURED),
 }
 ONE_STEP = {"average": "last", "steps": "last", "average_nme": "last_nme"}
+DEMO_BACKBONES = {"vit-base": "tiny-vit", "vit-tiny": "tiny-convit", "resnet-18": "resnet-32"}
+PROTOCOL = ("dataset", "base_fraction", "num_steps", "mem_size", "per_class")
 BESIDE = Path(__file__).parents[2] / "experiments" / "paper.csv"
 Row = Json
 
@@ -161,7 +164,8 @@ def table_of(
 
     Args:
         table: its name, a key of `FORMS`.
-        scale: one of `SCALES`.
+        scale: one of `SCALES`. At demo each recipe stands once, as what it is: on digits, and
+            without the paper's numbers.
         cells: the cells to fill.
         rows: `steps_of` the runs that fill them.
         paper: the paper's numbers; None: ours alone.
@@ -173,6 +177,8 @@ def table_of(
         ValueError: no run fills a cell.
     """
     form = form_of(table, scale)
+    if scale == "demo":
+        cells, paper = own_cells(cells), None
     ours = [*measured(table, form.columns, cells, rows)]
     if not ours:
         raise ValueError(f"No finished run of table {table} at scale {scale}: nothing to show.")
@@ -181,10 +187,30 @@ def table_of(
     ours += [*improvements(form, ours)]
     beside = unable(table, form, cells)
     if paper is not None and not len(beside):
-        beside = printed_of(table, scale, cells, paper)
+        beside = printed_of(table, cells, paper)
     both = compare(pd.DataFrame(ours), beside)
     names = {_key(cell._asdict()): name for cell, name in cells}
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
+
+
+def own_cells(cells: Iterable[TableCell]) -> list[TableCell]:
+    """The recipes behind some cells, each once, with their own data set, backbone, steps and memory
+    in place of those of the paper's cell.
+    """
+    by_recipe = {name: cell for cell, name in reversed([*cells])}
+    found = []
+    for name, cell in reversed(by_recipe.items()):
+        data, memory = recipe(name).data, recipe(name).memory
+        own = cell._replace(
+            backbone=DEMO_BACKBONES.get(cell.backbone, cell.backbone),
+            dataset=data.dataset,
+            base_fraction=data.base_fraction,
+            num_steps=data.num_steps,
+            mem_size=memory.mem_size,
+            per_class=memory.per_class,
+        )
+        found.append(TableCell(own, name))
+    return found
 
 
 def steps_of(runs: Iterable[RunData]) -> pd.DataFrame:
@@ -301,19 +327,13 @@ def unable(table: str, form: TableForm, cells: Sequence[TableCell]) -> pd.DataFr
     return pd.DataFrame(rows, columns=["table", *KEYS, "value", "mark"])
 
 
-def printed_of(
-    table: str, scale: str, cells: Iterable[TableCell], paper: pd.DataFrame
-) -> pd.DataFrame:
-    """The paper's rows for these cells; what a line has for no single T is left out where a scale
-    has only one of several.
-    """
+def printed_of(table: str, cells: Iterable[TableCell], paper: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows for these cells, with what their lines have for no single T."""
     printed = paper[paper["table"] == table]
     wanted = {_key(cell._asdict()) for cell, _ in cells}
     lines = {key[:4] for key in wanted}
     keys = [_key(row) for _, row in printed.iterrows()]
-    kept = [
-        key in wanted or (scale != "demo" and pd.isna(key[5]) and key[:4] in lines) for key in keys
-    ]
+    kept = [key in wanted or (pd.isna(key[5]) and key[:4] in lines) for key in keys]
     return printed[pd.Series(kept, index=printed.index, dtype=bool)]
 
 
@@ -353,7 +373,9 @@ def title_of(
 ) -> str:
     """What the table is, and what a reader must know before comparing."""
     parts = [form_of(table, scale).title]
-    if scale in ("small", "medium"):
+    if scale == "demo" and table in TABLES:
+        parts = [f"Scale demo ({SCALES[scale]}): the rows of the paper's table {parts[0]!r}"]
+    elif scale in ("small", "medium"):
         parts.append(f"Scale {scale}: {SCALES[scale]}")
     elif scale != "paper" and "paper" in ALL_TABLES[table]:
         parts.append(
@@ -365,8 +387,8 @@ def title_of(
         parts.append(
             "Changed: " + ", ".join(f"{leaf} {value}" for leaf, value in overrides.items())
         )
-    if paper is None and scale not in ("small", "medium") and table not in FURTHER_TABLES:
-        parts.append("The paper's numbers are not at hand")
+    if paper is None and table in TABLES and scale == "paper":
+        parts.append("The paper's numbers are not available")
     return ". ".join(parts)
 
 

@@ -1,5 +1,5 @@
-"""Exemplars as pictures. A position is looked up in the benchmark's training stream; what is shown
-is what the model sees in evaluation.
+"""Exemplars as pictures: the image at a position of the training stream, as the model sees it in
+evaluation.
 """
 
 from base64 import b64encode
@@ -21,28 +21,45 @@ PicturesOfRun = Callable[
 ]  # positions follow the order of the classes, which may differ from run to run
 
 
-def pictures_of_recipe(data_root: Path | str | None = None) -> PicturesOfRun:
-    """Builds the benchmark of each run's recipe and seed again; the data must be there. Loads torch
-    and Avalanche.
+def pictures_of_recipe(
+    data_root: Path | str | None = None, *, allow_code: bool = False
+) -> PicturesOfRun:
+    """Show the exemplars of runs by rebuilding the benchmark from the recipe and seed of each run.
+
+    The data must be available. Torch and Avalanche are imported.
+
+    Args:
+        data_root: The folder of the data, as in `hfc report --data`. By default the one in the
+            recipe or Avalanche's folder for data.
+        allow_code: Import the class that a recipe with ``module:Class`` names.
+
+    Returns:
+        A function from a run to a return value of `pictures_of`, for `write_report`.
     """
 
     def find(run: RunData) -> ImageAt:
         from avalanche_hfc.engine.data import build_benchmark
-        from avalanche_hfc.recipes import Recipe
         from avalanche_hfc.store.data_files import read_records, refuse_other_data
-        from avalanche_hfc.store.run_folder import RunFolder
+        from avalanche_hfc.store.run_folder import RunFolder, recipe_of
 
-        recipe, known = Recipe.from_dict(run.recipe), read_records(run.path)
+        place, known = RunFolder(run.path), read_records(run.path)
+        recipe = recipe_of(place, allow_code=allow_code)
         benchmark = build_benchmark(recipe, run.seed, data_root, known)
-        refuse_other_data(RunFolder(run.path), benchmark.records)
+        refuse_other_data(place, benchmark.records)
         return pictures_of(benchmark)
 
     return find
 
 
 def pictures_of(benchmark: Any) -> ImageAt:
-    """Position -> image, of a benchmark: the experience's offset in training order plus the index
-    in its data set.
+    """Look up training images of a benchmark by position.
+
+    Args:
+        benchmark: An Avalanche benchmark with a `train_stream`.
+
+    Returns:
+        A function from a position to an image as an array. The position of an image is the number
+        of training images of earlier steps plus its index in the data set of its step.
     """
     parts = [experience.dataset for experience in benchmark.train_stream]
     ends = np.cumsum([len(part) for part in parts])

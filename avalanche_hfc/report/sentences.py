@@ -1,12 +1,15 @@
 """What a report says of a recipe and of a number, in words."""
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from avalanche_hfc._types import Json, Record
+from avalanche_hfc.report.comparisons import Comparison, recipe_section
 from avalanche_hfc.report.tables import KEYS
-from avalanche_hfc.store.read import Group, shared_name
+from avalanche_hfc.store.read import shared_name
 
 DEFINITIONS = {
     "average": ("average %", "mean over all steps of the accuracy on the classes seen by then"),
@@ -58,34 +61,53 @@ def _backbone(model: Record) -> str:
     return {"resnet32": "resnet-32", "resnet18": "resnet-18", "convit": "vit-tiny"}.get(kind, own)
 
 
-def title(groups: Sequence[Group]) -> tuple[str, str]:
-    """Heading and what stands below it."""
-    names = {str(_part(group.recipe, "data").get("dataset", "")) for group in groups}
-    classes = sorted({int(group.runs[0].steps["classes"].max()) for group in groups})
-    steps = sorted({group.last_step + 1 for group in groups})
-    seeds = sorted({len(group.runs) for group in groups})
-    counts = [
-        _counted(classes, "class", "classes"),
-        _counted(steps, "step", "steps"),
-        _counted([len(groups)], "recipe", "recipes"),
+def title(folders: Sequence[Path]) -> str:
+    """The name of the folder that a report is about.
+
+    Args:
+        folders: Run folders, or folders of them, as the user gave them.
+
+    Returns:
+        The folder's name; a run folder has its recipe's before it. Of several folders the names,
+        or the name of the folder that they share.
+    """
+    names = [
+        f"{path.parent.name}/{path.name}" if (path / "recipe.json").is_file() else path.name
+        for path in (folder.resolve() for folder in folders)
     ]
-    below = (
-        f"{', '.join(counts[:2])}; {counts[2]}, "
-        f"{_counted(seeds, 'seed', 'seeds')}{' each' if len(groups) > 1 else ''}."
-    )
-    start, end = shared_name([str(group.recipe["name"]) for group in groups])
-    if start or end:
-        below += f" Recipes: {start}*{end}."
-    return (
-        "What was learned and what was forgotten: "
-        f"{', '.join(sorted(names - {''})) or groups[0].label}",
-        below,
-    )
+    if len(names) <= 3:
+        return ", ".join(names)
+    return Path(os.path.commonpath([folder.resolve() for folder in folders])).name or names[0]
 
 
-def _part(recipe: Record, name: str) -> Record:
-    part = recipe.get(name)
-    return part if isinstance(part, Mapping) else {}
+def subtitle(comparisons: Sequence[Comparison]) -> str:
+    """What was trained, how often, when and where."""
+    groups = [group for comparison in comparisons for group in comparison.groups]
+    runs = [run for group in groups for run in (*group.runs, *group.unfinished)]
+    if len(comparisons) == 1:
+        classes = sorted({int(group.runs[0].steps["classes"].max()) for group in groups})
+        steps = sorted({group.last_step + 1 for group in groups})
+        seeds = sorted({len(group.runs) for group in groups})
+        data = recipe_section(groups[0].recipe, "data").get("dataset")
+        text = (
+            f"What was learned and what was forgotten: {f'{data}, ' if data else ''}"
+            f"{_counted(classes, 'class', 'classes')}, {_counted(steps, 'step', 'steps')}; "
+            f"{_counted([len(groups)], 'recipe', 'recipes')}, "
+            f"{_counted(seeds, 'seed', 'seeds')}{' each' if len(groups) > 1 else ''}."
+        )
+        start, end = shared_name([str(group.recipe["name"]) for group in groups])
+        text += f" Recipes: {start}*{end}." if start or end else ""
+    else:
+        protocols = "; ".join(comparison.title for comparison in comparisons)
+        text = (
+            f"What was learned and what was forgotten in {len(runs)} runs. They follow "
+            f"{len(comparisons)} protocols and are compared within each: {protocols}."
+        )
+    dates = sorted({run.finished_at[:10] for run in runs if run.finished_at})
+    machines = list(dict.fromkeys(run.machine for run in runs if run.machine))
+    when = f" Finished {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}" if dates else ""
+    where = f"{' on' if when else ' Trained on'} {'; '.join(machines)}" if machines else ""
+    return text + when + where + ("." if when or where else "")
 
 
 def _counted(numbers: list[int], one: str, many: str) -> str:

@@ -31,12 +31,21 @@ DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
 def compare(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """`ours`: KEYS, value, a row per seed. `paper`: KEYS, value, mark. Both may have `table`; ours
-    with it is compared inside it.
+    """Compare our numbers with the paper's.
 
-    KEYS, ours, std, num_seeds, paper, gap = ours - paper, mark. Every row of the paper's in its
-    order, then what only we have. A number that the paper prints twice counts as first printed and
-    says so in its mark.
+    A number is identified by the columns `KEYS`, and by `table` if our rows have that column. If
+    the paper prints a number twice, the first one is used and its mark says so.
+
+    Args:
+        ours: The columns `KEYS` and `value`, with one row per seed.
+        paper: The columns `KEYS`, `value` and `mark`.
+
+    Returns:
+        The columns `KEYS`, `ours` (mean over seeds), `std`, `num_seeds`, `paper`, `gap` (ours minus
+        paper) and `mark`: all rows of the paper in their order, then those that only we have.
+
+    Raises:
+        ValueError: If a column is missing.
     """
     keys = [*(["table"] if "table" in ours else []), *KEYS]
     for name, rows, columns in (
@@ -165,7 +174,7 @@ def latex(grid: Grid, title: str = "") -> str:
 
 def paper_grid(table: pd.DataFrame) -> Grid:
     """Three lines a method (ours, paper, gap), a column per setting, marks as letters that are
-    explained below.
+    explained below. A table without a number of the paper has one line a method.
     """
     marks = [mark for mark in dict.fromkeys(table["mark"]) if mark]
     letters = {mark: _letter(index) for index, mark in enumerate(marks)}
@@ -175,8 +184,8 @@ def paper_grid(table: pd.DataFrame) -> Grid:
 
 
 def comparison_grid(table: pd.DataFrame) -> Grid:
-    """A line per method, in the order of `METHODS`: as it is, with both losses, and what these add,
-    mean ± standard error. Marks say why a method cannot run.
+    """A line per method, in the order of `METHODS`, then those of the user's: as it is, with both
+    losses, and what these add, mean ± standard error. Marks say why a method cannot run.
     """
     headings = ["method"]
     cells: list[tuple[str, str]] = []
@@ -188,7 +197,8 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     numbers = {(row["row"], row["losses"], row["column"]): row for _, row in table.iterrows()}
     unable = {row: mark for row, mark in zip(table["row"], table["mark"], strict=True) if mark}
     lines = []
-    for row in sorted(set(table["row"]), key=METHODS.index):
+    known = [row for row in METHODS if row in set(table["row"])]
+    for row in dict.fromkeys([*known, *table["row"]]):
         texts = [_with_error(numbers.get((row, *cell))) for cell in cells]
         lines.append([f"`{row}`", *(["cannot run", *texts[1:]] if row in unable else texts)])
     seeds = sorted({int(count) for count in table["num_seeds"] if count})
@@ -247,8 +257,8 @@ def _with_error(row: pd.Series | None) -> str:
 
 
 def no_difference(mean: float, error: float) -> bool:
-    """Whether a difference is too small to be told from none: below two standard errors. Of one
-    seed, which has no error, nothing is said.
+    """Whether a difference cannot be distinguished from 0: below two standard errors. False for one
+    seed, which has no standard error.
 
     >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
     (True, False, False)
@@ -263,10 +273,8 @@ def _about(table: pd.DataFrame) -> str:
         if key not in _varying(table) and key not in ("row", "column")
     ]
     told = ", ".join(text for text in same if text)
-    return (
-        f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds. Gap: ours − "
-        "paper."
-    )
+    gap = " Gap: ours − paper." if table["paper"].notna().any() else ""
+    return f"{told + '. ' if told else ''}Ours: mean ± standard deviation over seeds.{gap}"
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
@@ -311,7 +319,8 @@ def _settings_and_lines(
             for text in (_setting(key, value) for key, value in zip(down, names, strict=True))
             if text
         )
-        lines += list(_three_lines(name, cells, letters))
+        three = list(_three_lines(name, cells, letters))
+        lines += three if table["paper"].notna().any() else three[:1]
     return headings, lines
 
 

@@ -6,7 +6,6 @@ Written aside as `new`, then renamed. At every instant a whole one is there, if 
 """
 
 import hashlib
-import json
 import logging
 import os
 import pickle
@@ -19,14 +18,11 @@ from typing import IO, NamedTuple, cast
 import torch
 
 from avalanche_hfc._types import Json, Record, State
+from avalanche_hfc.store.checkpoint_note import Damaged, RowsDamaged, note_text, read_note
 
-FORMAT = 1
+NAMES = ("last", "previous")
 BLOCK = 1 << 20  # bytes
 log = logging.getLogger(__name__)
-
-
-class Damaged(ValueError):
-    """A checkpoint that cannot be used, and why."""
 
 
 class Checkpoint(NamedTuple):
@@ -43,14 +39,9 @@ def save_checkpoint(folder: Path, state: State, note: Record) -> None:
     try:
         with DurableFile(new / "state.pt") as file:
             file.fill(lambda: torch.save(state, cast(IO[bytes], file)))
-        content = {
-            **note,
-            "format": FORMAT,
-            "bytes": file.num_bytes,
-            "sha256": file.sha256.hexdigest(),
-        }
+        content = {**note, "bytes": file.num_bytes, "sha256": file.sha256.hexdigest()}
         with DurableFile(new / "note.json") as text:
-            text.write(json.dumps(content, indent=2).encode() + b"\n")
+            text.write(note_text(content).encode())
         sync_folder(new)
         rotate(folder)
     except Exception:
@@ -68,41 +59,65 @@ def rotate(folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, check: Callable[[Record], None]) -> Checkpoint | None:
-    """The last checkpoint that is whole; None if there is none. `check(note)` may refuse one with
-    Damaged.
+    """The last checkpoint that is whole; None if there is none.
 
     One that is damaged is left out with a warning and removed, so that it never takes the place of
     a whole one.
+
+    Args:
+        folder: That of the checkpoints.
+        check: Given the note, may refuse a checkpoint with Damaged.
+
+    Raises:
+        ValueError: There is a whole one, but the rows beside it are damaged. Nothing is removed.
     """
-    for name in ("last", "previous"):
-        if not (folder / name).is_dir():
-            continue
-        try:
-            note = read_note(folder / name)
-            check(note)
-            return Checkpoint(read_state(folder / name / "state.pt", note), note)
-        except Damaged as error:
-            another = name == "last" and (folder / "previous").is_dir()
-            rest = (
-                "The one before is used." if another else "The run starts again from the beginning."
+    refused: dict[str, Damaged] = {}
+    found = None
+    for name in NAMES:
+        if (folder / name).is_dir():
+            try:
+                found = read_checkpoint(folder / name, check)
+                break
+            except Damaged as error:
+                refused[name] = error
+    reasons = {name: f"{folder / name} cannot be used: {error}" for name, error in refused.items()}
+    for name, why in refused.items():
+        if found is None and isinstance(why, RowsDamaged):
+            raise ValueError(
+                f"The checkpoint {reasons[name]}. Restore the file, or start another run."
             )
-            message = f"The checkpoint {folder / name} cannot be used: {error}. {rest}"
-            log.warning(message)
-            warnings.warn(message, stacklevel=3)
-            shutil.rmtree(folder / name)
-    return None
+    for name, reason in reasons.items():
+        another = found is not None or name != list(reasons)[-1]
+        rest = "The one before is used." if another else "The run starts again from the beginning."
+        message = f"The checkpoint {reason}. {rest}"
+        log.warning(message)
+        warnings.warn(message, stacklevel=3)
+        shutil.rmtree(folder / name)
+    return found
 
 
-def read_note(folder: Path) -> Json:
+def read_checkpoint(path: Path, check: Callable[[Record], None] = lambda note: None) -> Checkpoint:
+    """State and note of one checkpoint, as data, if both are what was written.
+
+    Args:
+        path: `last` or `previous` of a run's checkpoints.
+        check: Given the note, may refuse the checkpoint with Damaged.
+
+    Raises:
+        Damaged: Why it cannot be used.
+    """
+    note = read_note(path)
+    if not {"bytes", "sha256"} <= note.keys():
+        raise Damaged("its note.json does not tell the checksum of state.pt")
+    rows_error = None
     try:
-        note = json.loads((folder / "note.json").read_text())
-    except FileNotFoundError:
-        raise Damaged("it has no note.json") from None
-    except ValueError:
-        raise Damaged("its note.json is not JSON") from None
-    if not isinstance(note, dict) or note.get("format") != FORMAT:
-        raise Damaged(f"its note.json is not of format {FORMAT}")
-    return note
+        check(note)
+    except RowsDamaged as error:
+        rows_error = error  # told only of a checkpoint that is whole itself
+    state = read_state(path / "state.pt", note)
+    if rows_error is not None:
+        raise rows_error
+    return Checkpoint(state, note)
 
 
 def read_state(path: Path, note: Record) -> State:
@@ -114,11 +129,18 @@ def read_state(path: Path, note: Record) -> State:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != note["sha256"]:
                 raise Damaged("its state.pt is not what was written, by its checksum")
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Damaged("it has no state.pt") from None
     except pickle.UnpicklingError:
         raise Damaged("its state.pt is more than tensors and plain data") from None
+    except (RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, Damaged):
+            raise
+        raise Damaged("its state.pt cannot be read by torch.load") from None
+    if not isinstance(state, dict):
+        raise Damaged(f"its state.pt holds a {type(state).__name__}, not a dict")
+    return state
 
 
 class DurableFile:

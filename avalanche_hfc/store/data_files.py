@@ -1,4 +1,4 @@
-"""data.csv of a run: what identifies the data of the user's that it was trained on, file by file.
+"""data.csv of a run: what identifies your data that it was trained on, file by file.
 No torch.
 """
 

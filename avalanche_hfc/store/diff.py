@@ -2,8 +2,6 @@
 torch.
 """
 
-import csv
-from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -63,19 +61,22 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     )
     differences, num_alike = [], 0
     for file, keys in FILES.items():
-        alike, difference = first_difference(file, keys, *(folder.csv(file) for folder in folders))
+        alike, difference = first_difference(file, keys, *(folder.read(file) for folder in folders))
         num_alike += alike
         differences += [difference] if difference is not None else []
     return RunDiff(changed, tuple(differences), num_alike)
 
 
 def first_difference(
-    file: str, keys: tuple[str, ...], first: Path, second: Path
+    file: str,
+    keys: tuple[str, ...],
+    first: list[dict[str, str]],
+    second: list[dict[str, str]],
 ) -> tuple[int, FirstDifference | None]:
     """How many rows agree from the start, and the first that does not."""
-    for number, (one, other) in enumerate(zip_longest(rows_of(first), rows_of(second))):
-        known = one or other
-        where = ", ".join(f"{key} {known[key]}" for key in keys)
+    for number, (one, other) in enumerate(zip_longest(first, second)):
+        known = one or other or {}
+        where = ", ".join(f"{key} {known.get(key)}" for key in keys)
         if one is None or other is None:
             run = "first" if one is None else "second"
             return number, FirstDifference(
@@ -90,10 +91,4 @@ def first_difference(
             return number, FirstDifference(
                 file, where, tuple((name, one.get(name), other.get(name)) for name in columns)
             )
-    return sum(1 for _ in rows_of(first)), None
-
-
-def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    if path.exists():
-        with path.open(newline="") as file:
-            yield from csv.DictReader(file)
+    return len(first), None

@@ -2,15 +2,15 @@
 
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.recipes.schema import with_current_names
-from avalanche_hfc.store.run_folder import settings
+from avalanche_hfc.store.rows import whole_lines
+from avalanche_hfc.store.run_folder import RunFolder, read_recipe_note, settings
 
 NEEDED = {
     "steps": ("step", "classes", "accuracy"),
@@ -38,6 +38,8 @@ class RunData:
     confusion: pd.DataFrame | None = None
     exemplars: pd.DataFrame | None = None
     train: pd.DataFrame | None = None
+    finished_at: str = ""  # ISO 8601; empty before the end
+    data_sha256: str = ""  # of the user's data; empty for data sets with a name
 
     @property
     def last_step(self) -> int:
@@ -46,11 +48,15 @@ class RunData:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one recipe, by seed. `label` tells it from the other groups of a report."""
+    """The runs of one recipe, by seed. `label` tells it from the other groups of a report.
+    `parents` are runs whose steps these hold as their first, because they have learned further
+    classes: no groups of their own.
+    """
 
     label: str
     runs: Sequence[RunData]
     unfinished: Sequence[RunData] = field(default=())  # shorter than the longest of the group
+    parents: Sequence[RunData] = field(default=())
 
     @property
     def recipe(self) -> Record:
@@ -81,7 +87,12 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]
 
 
 def group_runs(runs: Iterable[RunData]) -> list[Group]:
-    """Runs of equal recipes together, in the order met. A seed that stands twice is refused."""
+    """Runs of equal recipes together, in the order met. A seed that stands twice is refused.
+
+    A run and those that have learned further classes behind it are one chain, which the longest
+    stands for: it holds the rows of all. A recipe whose runs all are parts of longer ones is no
+    group.
+    """
     found: dict[str, list[RunData]] = {}
     for run in runs:
         found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
@@ -94,19 +105,39 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
                     f"{run.seed}. Leave one out."
                 )
             seeds[run.seed] = run
-    labels = _labels([own[0].recipe for own in found.values()])
+    everything = [run for own in found.values() for run in own]
+    parents = {run.path: [one for one in everything if continues(run, one)] for run in everything}
+    covered = {one.path for own in parents.values() for one in own}
+    kept = [own for own in found.values() if any(run.path not in covered for run in own)]
+    labels = _labels([own[0].recipe for own in kept])
     return [
-        _group(label, sorted(own, key=lambda run: run.seed))
-        for label, own in zip(labels, found.values(), strict=True)
+        _group(label, sorted(own, key=lambda run: run.seed), parents)
+        for label, own in zip(labels, kept, strict=True)
     ]
 
 
-def _group(label: str, runs: list[RunData]) -> Group:
+def continues(run: RunData, earlier: RunData) -> bool:
+    """Whether a run is an earlier one that has learned further classes: the same name and seed in
+    front, more folders learned, and the rows of the earlier one as its first.
+    """
+    learned, before = (one.recipe.get("own", {}).get("learn", []) for one in (run, earlier))
+    count = len(earlier.steps)
+    return (
+        len(learned) > len(before)
+        and learned[: len(before)] == before
+        and str(run.recipe["name"]).startswith(f"{earlier.recipe['name']}+")
+        and run.seed == earlier.seed
+        and run.steps["accuracy"][:count].tolist() == earlier.steps["accuracy"].tolist()
+    )
+
+
+def _group(label: str, runs: list[RunData], parents: Mapping[Path, Sequence[RunData]]) -> Group:
     last = max(run.last_step for run in runs)
     return Group(
         label,
         [run for run in runs if run.last_step == last],
         [run for run in runs if run.last_step < last],
+        [one for run in runs for one in parents[run.path]],
     )
 
 
@@ -176,16 +207,11 @@ def _by_seed(path: Path) -> tuple[str, int, str]:
 
 def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
-    note = path / "recipe.json"
-    try:
-        held = json.loads(note.read_text())
-        recipe, versions = with_current_names(held["recipe"]), dict(held.get("versions", {}))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is no run folder: {note.name} does not hold a recipe "
-            f"({type(error).__name__}: {error})."
-        ) from error
-    files = {name: _rows(path / f"{name}.csv", columns) for name, columns in NEEDED.items()}
+    held = read_recipe_note(path)
+    if held is None:
+        raise ValueError(f"{path} is no run folder: it has no recipe.json.")
+    files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
+    _check_classes(path, files)
     steps = files.pop("steps")
     if steps is None:
         return None
@@ -196,32 +222,54 @@ def _read(path: Path) -> RunData | None:
         )
     told: Json = {
         "path": path,
-        "recipe": {"name": path.parent.name, **recipe},
-        "versions": versions,
-        "machine": str(held.get("machine", "")),
+        "recipe": {"name": path.parent.name, **held["recipe"]},
+        "versions": held.get("versions", {}),
+        "machine": held.get("machine", ""),
+        "finished_at": held.get("finished", ""),
+        "data_sha256": (held.get("data") or {}).get("sha256", ""),
     }
     return RunData(
-        steps=steps, seed=int(held.get("seed", 0)), finished="finished" in held, **(told | files)
+        steps=steps, seed=held.get("seed", 0), finished="finished" in held, **(told | files)
     )
 
 
-def _rows(path: Path, needed: tuple[str, ...]) -> pd.DataFrame | None:
+def _rows(folder: Path, name: str, needed: tuple[str, ...]) -> pd.DataFrame | None:
     """The whole rows of a file: what a kill has cut short is no row."""
+    path = folder / f"{name}.csv"
     if not path.is_file():
         return None
-    text = path.read_text()
-    try:
-        rows = pd.read_csv(
-            io.StringIO(text[: text.rfind("\n") + 1]),
-            keep_default_na=False,  # a class may be named NA or None
-            na_values=[""],
-            dtype={"name": str},
-        )
-    except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
-        if not text.strip():
-            return None
-        raise ValueError(f"{path} cannot be read as CSV: {error}") from error
+    if not RunFolder(folder).read(name):  # refuses what is damaged
+        return None
+    rows = pd.read_csv(
+        io.StringIO(whole_lines(path), newline=""),
+        keep_default_na=False,  # a class may be named NA or None
+        na_values=[""],
+        dtype={"name": str},
+    )
     missing = [column for column in needed if column not in rows]
     if missing:
         raise ValueError(f"{path} has no column {', '.join(missing)}. It has: {', '.join(rows)}.")
-    return rows if len(rows) else None
+    for column in needed:
+        numbers = pd.to_numeric(rows[column], errors="coerce") if column != "name" else rows[column]
+        if numbers.isna().any():
+            row = int(numbers.isna().to_numpy().argmax())
+            value = rows[column].iloc[row]
+            raise ValueError(f"{path} is damaged: row {row + 1} has {value!r} for {column}.")
+    return rows
+
+
+def _check_classes(folder: Path, files: Mapping[str, pd.DataFrame | None]) -> None:
+    """A ValueError for a row about a class that classes.csv does not have."""
+    classes = files["classes"]
+    if classes is None:
+        return
+    known = set(classes["class"])
+    for name, columns in (("confusion", ("class", "predicted")), ("exemplars", ("class",))):
+        rows = files[name]
+        for column in columns if rows is not None else ():
+            assert rows is not None
+            unknown = sorted(set(rows[column]) - known)
+            if unknown:
+                raise ValueError(
+                    f"{folder / name}.csv is damaged: {column} {unknown[0]} is not in classes.csv."
+                )

@@ -1,7 +1,9 @@
 """CSV files that grow by whole rows and survive a kill."""
 
 import csv
+import hashlib
 import io
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,23 +42,28 @@ METHOD_COLUMNS = (
 class RowFile:
     """Rows of fixed columns; what is appended is on the disk before the next is. A row cut short by
     a kill is dropped when reopened.
+
+    `count` is the number of rows, `digest` the running sha256 of `row_digest` over them.
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1] or self._line(columns)
-        if whole != text:
+        whole = whole_lines(path) or self._line(columns)
+        if not path.exists() or len(whole.encode()) != path.stat().st_size:
             replace_file(path, whole)
-        if next(csv.reader(io.StringIO(whole)), None) != list(columns):
+        if next(csv.reader(io.StringIO(whole, newline="")), None) != list(columns):
             raise ValueError(
                 f"{path} has other columns than {', '.join(columns)}. Move it away or choose "
                 "another folder."
             )
+        self._measure()
+
+    def _measure(self) -> None:
+        rows = self.rows()
+        self.count, self.digest = len(rows), row_digest(rows)
 
     def rows(self) -> list[dict[str, str]]:
-        with self.path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return read_rows(self.path)
 
     def append(self, row: Record) -> None:
         self.extend([row])
@@ -64,23 +71,80 @@ class RowFile:
     def extend(self, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write."""
         lines = self._lines(rows)
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
+        added = list(csv.DictReader(io.StringIO(lines, newline=""), self.columns))
+        self.count += len(added)
+        row_digest(added, self.digest)
 
     def replace(self, rows: Iterable[Record]) -> None:
         """These rows in the place of all that are there."""
         replace_file(self.path, self._line(self.columns) + self._lines(rows))
+        self._measure()
 
     def _lines(self, rows: Iterable[Record]) -> str:
         return "".join(self._line([row[column] for column in self.columns]) for row in rows)
 
     @staticmethod
     def _line(values: Any) -> str:
-        text = io.StringIO()
+        text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerow(values)
         return text.getvalue()
+
+
+def whole_lines(path: Path) -> str:
+    """The text of a file up to its last line break: what a kill has cut short is no row. Empty
+    without a file.
+
+    Raises:
+        ValueError: It is not UTF-8.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    try:
+        return content[: content.rfind(b"\n") + 1].decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: it is not UTF-8 ({error}).") from None
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The whole rows of a CSV file as text; none where there is no file.
+
+    Raises:
+        ValueError: It is not UTF-8 or not CSV, or a row has other fields than the header.
+    """
+    reader = csv.DictReader(io.StringIO(whole_lines(path), newline=""), strict=True)
+    try:
+        rows: list[dict[str, str]] = list(reader)
+    except csv.Error as error:
+        raise ValueError(f"{path} is damaged: line {reader.line_num}: {error}.") from None
+    for number, row in enumerate(rows, 1):
+        if None in row or None in row.values():
+            raise ValueError(
+                f"{path} is damaged: row {number} has not as many fields as the header."
+            )
+    return rows
+
+
+def row_digest(rows: Iterable[Record], running: Any = None) -> Any:
+    """A sha256 that changes with any value of any row, but not with an empty column more.
+
+    Args:
+        rows: As `read_rows` gives them.
+        running: The sha256 of the rows before, which is updated.
+
+    Returns:
+        The sha256 object.
+    """
+    found = hashlib.sha256() if running is None else running
+    for row in rows:
+        filled = [(name, value) for name, value in row.items() if value != ""]
+        found.update(json.dumps(filled).encode() + b"\n")
+    return found
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

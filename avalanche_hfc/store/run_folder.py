@@ -1,9 +1,8 @@
 """The folder of one run, `runs/<recipe>/<seed>/`: what is in it and whose it is. No torch: a
-mistake is told before anything is loaded.
+mistake is reported before anything is loaded.
 """
 
 import csv
-import io
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +13,11 @@ from pathlib import Path
 
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
-from avalanche_hfc.recipes.schema import with_current_names
+from avalanche_hfc.recipes.schema import Recipe, with_current_names
+from avalanche_hfc.recipes.user_methods import is_user_method
+from avalanche_hfc.store.checkpoint_note import Damaged, check_rows, read_note
 from avalanche_hfc.store.lock import RunLock
-from avalanche_hfc.store.rows import RowFile, replace_file
+from avalanche_hfc.store.rows import RowFile, read_rows, replace_file, whole_lines
 
 COLUMNS = {
     "steps": (
@@ -52,8 +53,17 @@ LOSS = "loss_"  # before the name of a loss term in train.csv
 TIMES = frozenset(
     ("seconds", "images_per_second", "peak_memory")
 )  # the columns in which two equal runs may differ
+RECIPE_PARTS = ("data", "model", "train", "memory", "method", "sources", "overrides", "own")
 DATA_PLACE = "own.data"  # may change: the fingerprint of the data tells whether it is the same
-NO_SETTINGS = ("sources", "overrides")  # of a recipe: they tell where its values come from
+NO_SETTINGS = ("sources", "overrides", "base")  # of a recipe: they tell where its values come from
+NOTE_TYPES: Mapping[str, type] = {
+    "recipe": dict,
+    "seed": int,
+    "versions": dict,
+    "machine": str,
+    "finished": str,
+    "data": dict,
+}  # of the entries of recipe.json that a reader uses, where they are there
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 
@@ -74,37 +84,38 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoint"
         self.log = self.path / "log.txt"
+        self._lock: RunLock | None = None
 
     def csv(self, name: str) -> Path:
         """The file of `steps`, `classes`, `confusion`, `exemplars` or `train`."""
         return self.path / f"{name}.csv"
 
     def read(self, name: str) -> list[dict[str, str]]:
-        """The whole rows of one of these files, as text; none where there is no file."""
-        if not self.csv(name).exists():
-            return []
-        text = self.csv(name).read_text()
-        return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        """The whole rows of one of these files, as text; none where there is no file.
+
+        Raises:
+            ValueError: The file is damaged: it is not CSV, or its rows are not those that the last
+                checkpoint was saved after.
+        """
+        try:
+            note = read_note(self.checkpoints / "last")  # before the rows, which only grow
+        except Damaged:  # none, or of no use: it says nothing about the rows
+            note = {}
+        rows = read_rows(self.csv(name))
+        if name in note.get("rows_sha256", {}):
+            try:
+                check_rows(note, name, rows)
+            except Damaged as error:
+                raise ValueError(
+                    f"{self.csv(name)} is damaged: {error}. Restore it, or train the run again."
+                ) from None
+        return rows
 
     def note(self) -> Json | None:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
         where there is none.
         """
-        path = self.path / "recipe.json"
-        try:
-            content = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            content = None
-        if (
-            not isinstance(content, dict)
-            or not {"recipe", "seed", "versions", "machine"} <= content.keys()
-        ):
-            raise ValueError(
-                f"{path} is not the recipe of a run. Move it away, or choose another folder."
-            )
-        return {**content, "recipe": with_current_names(content["recipe"])}
+        return read_recipe_note(self.path, needed=("recipe", "seed", "versions", "machine"))
 
     @property
     def finished(self) -> bool:
@@ -147,12 +158,18 @@ class RunFolder:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with RunLock(self.path / "lock"):
+            with RunLock(self.path / "lock") as self._lock:
                 yield
         finally:
+            self._lock = None
             with suppress(OSError):
                 for folder in made:
                     folder.rmdir()
+
+    def check_owned(self) -> None:
+        """A ValueError inside `owned` if the lock is no longer this process's."""
+        if self._lock is not None:
+            self._lock.check()
 
     def begin(
         self, recipe: Record, seed: int, machine: str, data: Record | None = None, **notes: str
@@ -202,7 +219,16 @@ class RunRows:
             name: RowFile(folder.csv(name), columns) for name, columns in COLUMNS.items()
         }
         self.files["train"] = TrainFile(folder.csv("train"))
-        self.counts = {name: len(file.rows()) for name, file in self.files.items()}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows of each file."""
+        return {name: file.count for name, file in self.files.items()}
+
+    def note(self) -> Json:
+        """What a checkpoint notes of the rows that it is saved after: numbers and checksums."""
+        digests = {name: file.digest.hexdigest() for name, file in self.files.items()}
+        return {"rows": self.counts, "rows_sha256": digests}
 
     def add(self, name: str, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write. What has no value is None or nan, and an empty
@@ -210,21 +236,23 @@ class RunRows:
         """
         filled = [{column: blank(value) for column, value in row.items()} for row in rows]
         self.files[name].extend(filled)
-        self.counts[name] += len(filled)
 
     def read(self, name: str) -> list[dict[str, str]]:
         return self.files[name].rows()
 
-    def lacking(self, counts: Mapping[str, int]) -> list[str]:
-        """The files with fewer rows than that."""
-        return [name for name, count in self.counts.items() if count < counts[name]]
+    def check(self, note: Record) -> None:
+        """Refuse, with Damaged, a checkpoint that was saved after other rows than these."""
+        counts = note.get("rows", {})
+        if counts.keys() != self.files.keys() or any(type(n) is not int for n in counts.values()):
+            raise Damaged("its note.json does not tell the number of rows of each file")
+        for name in self.files:
+            check_rows(note, name, self.read(name))
 
     def keep(self, counts: Mapping[str, int]) -> None:
         """Drop the rows behind the first `counts` of each file."""
         for name, file in self.files.items():
-            if self.counts[name] > counts[name]:
+            if file.count > counts[name]:
                 file.replace(file.rows()[: counts[name]])
-                self.counts[name] = counts[name]
 
 
 class TrainFile(RowFile):
@@ -233,7 +261,7 @@ class TrainFile(RowFile):
     """
 
     def __init__(self, path: Path):
-        header = next(csv.reader(path.read_text().splitlines()[:1]), []) if path.exists() else []
+        header = next(csv.reader(whole_lines(path).splitlines()[:1]), [])
         super().__init__(path, self._columns(header))
 
     @staticmethod
@@ -259,6 +287,66 @@ class TrainFile(RowFile):
             name for name in self.columns if any(row[name] != "" for row in rows)
         )
         super().replace(rows)
+
+
+def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json | None:
+    """What recipe.json of a run folder holds, the recipe under today's names; None without one.
+
+    Args:
+        folder: The run folder.
+        needed: Entries that it must have.
+
+    Raises:
+        ValueError: It is no JSON, or an entry is missing or of another type.
+    """
+    path = folder / "recipe.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not set(needed) <= content.keys():
+        raise ValueError(
+            f"{path} is not the recipe of a run. Move it away, or choose another folder."
+        )
+    parts = {**content["recipe"]} if isinstance(content["recipe"], dict) else {}
+    found = {**content, **{f"recipe.{name}": value for name, value in parts.items()}}
+    kinds = {**NOTE_TYPES, **{f"recipe.{name}": dict for name in RECIPE_PARTS}}
+    for name, kind in kinds.items():
+        if name in found and type(found[name]) is not kind:
+            raise ValueError(
+                f"{path} is damaged: {name} must be a {kind.__name__}, got {found[name]!r}."
+            )
+    return {**content, "recipe": with_current_names(content["recipe"])}
+
+
+def recipe_of(place: RunFolder, *, allow_code: bool = False) -> Recipe:
+    """The recipe that a run folder holds.
+
+    Args:
+        place: The run folder.
+        allow_code: Whether to import the class that a recipe with `module:Class` names.
+
+    Raises:
+        FileNotFoundError: It has no recipe.json.
+        ValueError: It names code that is not allowed, or is damaged.
+    """
+    held = place.note()
+    if held is None:
+        raise FileNotFoundError(f"{place.path} is no run folder: it has no recipe.json.")
+    method = held["recipe"].get("method", {}).get("name")
+    if is_user_method(str(method)) and not allow_code:
+        raise ValueError(
+            f"{place.path} names code, {method!r}, which would be imported and run. If you trust "
+            "it, pass --allow-code."
+        )
+    try:
+        return Recipe.from_dict(held["recipe"])
+    except (TypeError, AttributeError, LookupError) as error:
+        raise ValueError(
+            f"{place.path / 'recipe.json'} is damaged: {type(error).__name__}: {error}."
+        ) from error
 
 
 def changes(before: Json, now: Json) -> str:

@@ -1,5 +1,6 @@
 """Strategies: which parts, in which order."""
 
+from avalanche_hfc._names import Registry
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 from avalanche_hfc.strategies.afc import AFC
 from avalanche_hfc.strategies.baseline import Baseline
@@ -37,40 +38,43 @@ from avalanche_hfc.strategies.shipped import (
 from avalanche_hfc.strategies.ssil import SSIL
 from avalanche_hfc.strategies.wa import WA
 
-STRATEGIES: dict[str, type] = {
-    "hfc": HFCStrategy,
-    "finetune": FineTune,
-    "herding-replay": HerdingReplay,
-    "joint": JointTraining,
-    "baseline": Baseline,
-    "icarl": ICaRL,
-    "bic": BiC,
-    "podnet": PODNet,
-    "podnet-cscct": PODNetCSCCT,
-    "ssil": SSIL,
-    "foster": FOSTER,
-    "afc": AFC,
-    "dytox": DyTox,
-    "ncm": NCM,
-    "ranpac": RanPAC,
-    "frozen-replay": FrozenReplay,
-    "wa": WA,
-    "avalanche-naive": ShippedNaive,
-    "avalanche-replay": ShippedReplay,
-    "avalanche-lwf": ShippedLwF,
-    "avalanche-lwf-fixed": FixedLwF,
-    "avalanche-ewc": ShippedEWC,
-    "avalanche-der": ShippedDER,
-    "avalanche-der-fixed": FixedDER,
-    "avalanche-er_ace": ShippedER_ACE,
-    "avalanche-er_ace-fixed": FixedER_ACE,
-    "avalanche-icarl": ShippedICaRL,
-    "avalanche-icarl-fixed": FixedICaRL,
-    "avalanche-bic": ShippedBiC,
-    "avalanche-bic-fixed": FixedBiC,
-    "avalanche-cumulative": ShippedCumulative,
-    "avalanche-joint": ShippedJointTraining,
-}
+STRATEGIES: Registry[type] = Registry(
+    {
+        "hfc": HFCStrategy,
+        "finetune": FineTune,
+        "herding-replay": HerdingReplay,
+        "joint": JointTraining,
+        "baseline": Baseline,
+        "icarl": ICaRL,
+        "bic": BiC,
+        "podnet": PODNet,
+        "podnet-cscct": PODNetCSCCT,
+        "ssil": SSIL,
+        "foster": FOSTER,
+        "afc": AFC,
+        "dytox": DyTox,
+        "ncm": NCM,
+        "ranpac": RanPAC,
+        "frozen-replay": FrozenReplay,
+        "wa": WA,
+        "avalanche-naive": ShippedNaive,
+        "avalanche-replay": ShippedReplay,
+        "avalanche-lwf": ShippedLwF,
+        "avalanche-lwf-fixed": FixedLwF,
+        "avalanche-ewc": ShippedEWC,
+        "avalanche-der": ShippedDER,
+        "avalanche-der-fixed": FixedDER,
+        "avalanche-er_ace": ShippedER_ACE,
+        "avalanche-er_ace-fixed": FixedER_ACE,
+        "avalanche-icarl": ShippedICaRL,
+        "avalanche-icarl-fixed": FixedICaRL,
+        "avalanche-bic": ShippedBiC,
+        "avalanche-bic-fixed": FixedBiC,
+        "avalanche-cumulative": ShippedCumulative,
+        "avalanche-joint": ShippedJointTraining,
+    },
+    kind="method",
+)
 """Every strategy by name: the methods of the paper, references, and Avalanche's own."""
 
 __all__ = [

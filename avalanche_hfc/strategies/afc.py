@@ -26,8 +26,12 @@ class AFC(ProxyMethod):
     is added. The classifier and its tuning are those of `PODNet`.
 
     Args:
+        model: The model to train, with `embed`, `classify`, `features` and
+            `stage_gradients`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         importance_weight: λ; 4 for CIFAR-100, 10 for ImageNet.
-        **kwargs: `model`, `optimizer`, `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`,
+        **kwargs: `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`,
             `scale_lr` and `flip` as in `PODNet`; arguments of `HerdingReplay` (memory and losses)
             and of Avalanche's SupervisedTemplate.
 
@@ -59,7 +63,14 @@ class AFC(ProxyMethod):
         super().end_step(**kwargs)
 
     def find_importance(self, asked: Options) -> list[Tensor]:
-        """I of each stage: one pass over the step's data and the exemplars of older classes."""
+        """Compute the importance of each channel, in one pass over new data and exemplars.
+
+        Args:
+            asked: The arguments of `train`, such as `num_workers`.
+
+        Returns:
+            The importance of the channels of each stage.
+        """
         data = concat_datasets(
             [self.experience.dataset.train(), *self.memory.old_exemplars(self.experience)]
         )

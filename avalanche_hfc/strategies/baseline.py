@@ -16,6 +16,9 @@ class Baseline(BalancedReplay):
     old classes. ``losses="hfc"`` gives (1-ρ) L_FC + ρ L_RD, the default form of HFC.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
             either.
         per_class: Number of exemplars of each class.

@@ -39,6 +39,7 @@ class BiC(BalancedReplay):
     Args:
         model: The model to train, with `embed` and `classify`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         bias_rounds: Number of rounds of gradient descent for (α, β); logits are computed once.
         bias_lr: Learning rate of these rounds.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
@@ -102,7 +103,15 @@ class BiC(BalancedReplay):
 
     @torch.no_grad()
     def held_out_logits(self, data: HostDataset, asked: Options) -> tuple[Tensor, Tensor]:
-        """Uncorrected logits and labels of the hold-out: eval mode and eval transform, one pass."""
+        """Compute the uncorrected logits of held-out images, in eval mode, in one pass.
+
+        Args:
+            data: The held-out images, loaded under the eval transform.
+            asked: The arguments of `train`, such as `num_workers`.
+
+        Returns:
+            Logits, shape ``(n, C)``, and class ids, shape ``(n,)``.
+        """
         generator = torch.Generator()  # a loader draws a seed: not from the stream of the training
         loader = self.loader_of(data.eval(), self.eval_mb_size, asked, generator=generator)
         head = self.model.head

@@ -42,6 +42,7 @@ class DyTox(BalancedTuning, BalancedReplay):
     Args:
         model: A `DyToxModel`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         divergence_weight: λ.
         tune_epochs: Number of epochs of balanced tuning after the main epochs, from the second step
             on.
@@ -120,8 +121,16 @@ class DyTox(BalancedTuning, BalancedReplay):
     def loader_of(
         self, data: HostDataset, batch_size: int | None, asked: Options, **options: Any
     ) -> DataLoader:
-        """A loader to train from, one that is told whether to shuffle, gives every image it meets
-        `repeats` times in a row.
+        """Build a loader; one that is given `shuffle`, for training, repeats each image.
+
+        Args:
+            data: An Avalanche data set, or its flat view.
+            batch_size: Number of images of a batch.
+            asked: The arguments of `train` or `eval`, such as `num_workers`.
+            **options: Further arguments of torch's DataLoader, such as `shuffle`.
+
+        Returns:
+            The loader.
         """
         if self.repeats > 1 and "shuffle" in options:
             flat = data if isinstance(data, PositionDataset) else flatten(data)
@@ -184,7 +193,7 @@ class DyTox(BalancedTuning, BalancedReplay):
 
     @contextmanager
     def tuning(self) -> Iterator[None]:
-        """Tokens, heads and the shared block train; the encoder and the divergence head rest."""
+        """Train tokens, heads and the shared block; freeze encoder and divergence head."""
         self.model.set_phase("tune")
         try:
             yield

@@ -49,6 +49,7 @@ class FOSTER(ReplayMethod):
     Args:
         model: The model to train, with `embed` and `classify`.
         optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         beta: β of the class weights w in boosting: a number, or a sequence with one for each step
             from the second on; the last one also holds for all later steps.
         compress_beta: β of the class weights in compression, given in the same way.
@@ -142,8 +143,14 @@ class FOSTER(ReplayMethod):
     def class_weights(
         self, steps: Int[Tensor, "C"], values: float | tuple[float, ...]
     ) -> Float[Tensor, "C"]:
-        """w of this step: from the number of images of a new class and of exemplars of an old one,
-        as they are trained on.
+        """The weights w of the current step, from the number of training images of each class.
+
+        Args:
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+            values: β, as a number or one for each step from the second on.
+
+        Returns:
+            One weight per class, shape ``(C,)``.
         """
         beta = self._of_step(values)
         if beta not in self._weights:
@@ -204,8 +211,9 @@ class FOSTER(ReplayMethod):
 
     @contextmanager
     def compressing(self) -> Iterator[None]:
-        """A student that starts as the model of the step before, with fresh rows for the new
-        classes; the boosted network rests.
+        """Create the student for the phase, with the boosted network in eval mode.
+
+        The student starts as the model of the previous step, with new rows for the new classes.
         """
         student = copy.deepcopy(self._teacher()).train()
         flags = {name: parameter.requires_grad for name, parameter in self.model.named_parameters()}
@@ -220,6 +228,15 @@ class FOSTER(ReplayMethod):
             self.model.train()
 
     def compression_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The distillation of the boosted network into the student on a batch.
+
+        Args:
+            x: Images, shape ``(b, c, h, w)``.
+            targets: Not used: compression does not depend on labels.
+
+        Returns:
+            A scalar for each term, by its name.
+        """
         with torch.no_grad():
             boosted = self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
         logits = self.student(x)
@@ -231,6 +248,6 @@ class FOSTER(ReplayMethod):
         }
 
     def take_student(self) -> None:
-        """The student becomes the model: the caller's object, with its weights."""
+        """Copy the weights of the student into the model."""
         self.model.load_state_dict(self.student.state_dict())
         self.student = None

@@ -11,10 +11,21 @@ from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 
 class FrozenReplay(ReplayMethod, FrozenBackbone):
-    """L = mean CE(z, y; S) on new data and exemplars, minimised by the head alone: all other
-    weights, and the statistics of batch norm, stay as they were given.
+    """Herding replay that trains the head only, on frozen features.
 
-    With losses="hfc": L_FC + L_RD. A teacher differs in its head only: features are shared with it.
+    L = mean CE(z, y; S) on new data and exemplars. All other weights and the statistics of batch
+    norm do not change. ``losses="hfc"`` gives L_FC + L_RD; the teacher shares the features and
+    differs in its head only.
+
+    Args:
+        model: A model with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     def __init__(self, *, model: Module, **kwargs: Any):

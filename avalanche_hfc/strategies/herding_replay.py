@@ -10,11 +10,14 @@ class HerdingReplay(ReplayMethod):
     L_RD.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
             either.
         per_class: Number of exemplars of each class.
         rule: How exemplars are chosen, see `herding_order`. By default the rule of the method.
         own_plugins: Plugins of a subclass, placed after all others.
-        **kwargs: Arguments of `FineTune`, such as `model`, `optimizer`, `losses` and `gradient`,
+        **kwargs: Arguments of `FineTune`, such as `losses` and `gradient`,
             and of Avalanche's SupervisedTemplate.
     """

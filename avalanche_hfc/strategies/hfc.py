@@ -73,6 +73,8 @@ class HFCStrategy(IncrementalTemplate):
         plugins: Further plugins; the list is not changed.
         evaluator: Avalanche's evaluation plugin with metrics and loggers.
         eval_every: Evaluate every so many epochs during training; -1 for never, see Avalanche.
+        recipe: The former name of `form`, deprecated: it warns and will be removed in the next
+            release.
         **base_kwargs: `reset_optimizer` of `IncrementalTemplate` and further arguments of
             Avalanche's SupervisedTemplate.
 

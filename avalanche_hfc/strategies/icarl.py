@@ -35,6 +35,9 @@ class ICaRL(NMEMethod):
     0, as the original's on CIFAR.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         outputs: ``"sigmoid"``: the loss above. ``"softmax"``: CE(z, y; S) + KD_2(z°, z; O), as in
             some libraries.
         divisor: Divide the binary cross-entropy by the number of classes ``"seen"`` or by ``"all"``

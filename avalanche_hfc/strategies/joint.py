@@ -25,11 +25,12 @@ class JointTraining(Method):
 
     Args:
         model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         from_scratch: Start each step from the weights that the model has at construction; the
             optimizer's moments are then cleared whatever `reset_optimizer` is. With False the model
             continues from the previous step.
-        **kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate, such as
-            `optimizer`.
+        **kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate.
 
     Raises:
         TypeError: If `losses` or `gradient` is given.

@@ -21,10 +21,13 @@ class PODNet(ProxyMethod):
     exemplars after the main epochs.
 
     Args:
+        model: The model to train, with `embed`, `classify` and `features`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         spatial_weight: λ_c. By default 3, or 5 with ``inference="nme"`` (CIFAR-100).
         flat_weight: λ_f.
         inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
-        **kwargs: `model`, `optimizer`, `nca` (``"code"`` or ``"paper"``), `num_proxies`,
+        **kwargs: `nca` (``"code"`` or ``"paper"``), `num_proxies`,
             `tune_epochs`, `tune_lr`, `scale_lr` and `flip`; arguments of `HerdingReplay` (memory
             and losses) and of Avalanche's SupervisedTemplate.
 

@@ -24,6 +24,9 @@ class PODNetCSCCT(PODNet):
     Both are added to PODNet's losses in the main phase.
 
     Args:
+        model: The model to train, with `embed`, `classify` and `features`.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         clustering_weight: Weight of CSC, see `cross_space_clustering`.
         transfer_weight: Weight of CT, see `controlled_transfer`.
         reduction: ``"elements"``: CT is the mean over all pairs, as in the released code, which

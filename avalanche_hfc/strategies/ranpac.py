@@ -17,18 +17,27 @@ HELD_OUT = 5  # one of five images: the second of a class, and every fifth after
 
 
 class RanPAC(OnePass):
-    """Logits W h, h = ReLU(f R), with R random, drawn once, and W = argmin Σ ‖y - W h‖² + λ ‖W‖²
-    over all training images so far, y one-hot.
+    """RanPAC without adapters: ridge regression on random features of a frozen model.
 
-    Only sums over images are kept: no memory, and the same W in whatever steps the classes come.
-    The model's head becomes a RandomFeatureHead.
+    The logits are W h with h = ReLU(f R), where R is random and drawn once, and W minimises
+    Σ ‖y - W h‖² + λ ‖W‖² over all training images so far, with one-hot y. Only sums over images are
+    kept: there is no memory, and W does not depend on the order of the classes. The head of the
+    model becomes a `RandomFeatureHead`.
 
     Args:
-        num_features: The number of random features; the authors have 10000. Two matrices of that
-            size squared are part of the state.
-        ridge: λ. None: after each step, the power of ten from 1e-8 to 1e8 with the least error on
-            one of five images of each class, when fitted to the others; W is then fitted to all.
-            `chosen_ridge` is the one in use.
+        model: A model with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model, as Avalanche requires; not
+            used.
+        criterion: The loss that is logged; nothing is trained by it.
+        num_features: Number of random features M; 10000 in the authors' code. The state contains
+            two M x M matrices.
+        ridge: λ. By default it is chosen after each step, as the power of ten from 1e-8 to 1e8 with
+            the smallest error on every fifth image of each class, when fitted to the others; W is
+            then fitted to all images. `chosen_ridge` holds the current value.
+        **kwargs: Further arguments of `NCM`.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("num_features", "ridge")
@@ -53,7 +62,14 @@ class RanPAC(OnePass):
             sums.add(features[chosen], targets[chosen], num_classes=head.out_features)
 
     def to_hold_out(self, targets: Int[Tensor, "b"]) -> Tensor:
-        """Which samples of the batch λ is chosen by: a rule of their place in their class."""
+        """Select the samples of a batch that λ is chosen by: every fifth of each class.
+
+        Args:
+            targets: Class ids, shape ``(b,)``.
+
+        Returns:
+            True for a held-out sample, shape ``(b,)``.
+        """
         if self.ridge is not None:
             return torch.zeros_like(targets, dtype=torch.bool)
         same = (targets[:, None] == targets).tril(-1)

@@ -27,11 +27,14 @@ from avalanche.training.supervised import (
     Replay,
 )
 from avalanche.training.templates import SupervisedTemplate
+from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor
 from torch.nn import CrossEntropyLoss, Module, Sequential
 from torch.optim import Optimizer
 
-from avalanche_hfc._types import Options
+from avalanche_hfc._arguments import LEADING, leading
+from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Experience, Options
 from avalanche_hfc.compat import (
     RepairedBiC,
     RepairedDER,
@@ -44,6 +47,20 @@ from avalanche_hfc.plugins.herding import checked_budget
 from avalanche_hfc.plugins.hosts import Criterion, Host
 
 Number = float | int
+
+
+def dataset_is_writable(experience: Experience) -> bool:
+    """Whether `experience.dataset` can be replaced."""
+    attribute = getattr(type(experience), "dataset", None)
+    return not isinstance(attribute, property) or attribute.fset is not None
+
+
+NEEDS: dict[str, Callable[[Experience], bool]] = {
+    "data with task labels": lambda experience: hasattr(experience.dataset, "targets_task_labels"),
+    "an experience with `benchmark`": lambda experience: hasattr(experience, "benchmark"),
+    "an experience with a `dataset` that can be replaced": dataset_is_writable,
+}
+TASK_LABELS, BENCHMARK, WRITABLE = NEEDS
 
 
 class ComparisonRow(SupervisedTemplate):
@@ -59,9 +76,15 @@ class ComparisonRow(SupervisedTemplate):
     )
     upper_bound: ClassVar[bool] = False  # as in `IncrementalTemplate`
     trains_on_all_seen: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()  # of NEEDS: what it asks of an experience
     trains_on_stream: ClassVar[bool] = (
         False  # True: `train(stream)` once; False: `train(experience)` for each step
     )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "__init__" in vars(cls):
+            leading(*LEADING, criterion=CrossEntropyLoss())(cls.__init__)
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
@@ -77,6 +100,7 @@ class ComparisonRow(SupervisedTemplate):
         evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
         eval_every: int = -1,
         host_options: Options | None = None,  # from the row itself, under the host's names
+        **base_kwargs: Any,
     ):
         arguments = dict(
             **self._trained(model, criterion),
@@ -89,8 +113,18 @@ class ComparisonRow(SupervisedTemplate):
             plugins=list(plugins or ()),  # Avalanche appends to the list it is given
             evaluator=evaluator,
             eval_every=eval_every,
+            **base_kwargs,
         )
         super().__init__(**arguments)
+
+    def _before_train_dataset_adaptation(self, **kwargs: object) -> None:
+        for need in self.needs:
+            if not NEEDS[need](self.experience):
+                raise ValueError(
+                    f"{type(self).__name__} needs {need}, which {type(self.experience).__name__} "
+                    "does not have. Use nc_benchmark, or the splits of avalanche_hfc.benchmarks."
+                )
+        super()._before_train_dataset_adaptation(**kwargs)
 
     @property
     def predictor(self) -> Module:
@@ -144,6 +178,8 @@ class _LwFRow(ComparisonRow):
     for each step.
     """
 
+    needs = (TASK_LABELS,)
+
     def __init__(
         self, *, alpha: Number | Sequence[Number] = 1.0, temperature: Number = 2.0, **common: Any
     ):
@@ -190,7 +226,7 @@ class ShippedEWC(ComparisonRow, EWC):
         super().__init__(host_options=options, **common)
 
 
-# With a memory: `mem_size` exemplars in total, 2000 if nothing is said
+# With a memory: `mem_size` exemplars in total, 2000 if not specified
 
 
 class ShippedReplay(ComparisonRow, Replay):
@@ -238,6 +274,8 @@ class _DERRow(_ReplayLoopRow):
     """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the
     cross-entropy of exemplars; beta 0 is DER.
     """
+
+    needs = (TASK_LABELS,)
 
     def __init__(
         self, *, mem_size: int | None = None, alpha: Number = 0.1, beta: Number = 0.5, **common: Any
@@ -294,6 +332,8 @@ class _ICaRLRow(ComparisonRow):
     than `mem_size`; `fixed_memory=False`: `mem_size` of each.
     """
 
+    needs = (TASK_LABELS, BENCHMARK)
+
     def __init__(
         self,
         *,
@@ -302,11 +342,15 @@ class _ICaRLRow(ComparisonRow):
         fixed_memory: bool = True,
         **common: Any,
     ):
+        peval_mode = common.pop("peval_mode", "epoch")  # which the host does not take
+        lookup(dict.fromkeys(("epoch", "iteration")), peval_mode, "peval_mode")
         options = {
             "memory_size": checked_budget(mem_size, None)["total"],
             "buffer_transform": buffer_transform,
         }
         super().__init__(host_options={**options, "fixed_memory": fixed_memory}, **common)
+        periodic = next(part for part in self.plugins if isinstance(part, PeriodicEval))
+        periodic.peval_mode = peval_mode
 
     def _trained(self, model: Module, criterion: Criterion) -> Options:
         self._check_plain(criterion)
@@ -339,6 +383,8 @@ class _BiCRow(ComparisonRow):
     `T` is the temperature, `lamb` the weight of distillation (-1: share of the old classes), `lr`
     that of `stage_2_epochs` of correction.
     """
+
+    needs = (TASK_LABELS, WRITABLE)
 
     def __init__(
         self,

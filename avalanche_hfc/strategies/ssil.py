@@ -39,6 +39,9 @@ class SSIL(ReplayMethod):
     softmax is 1; a warning says so.
 
     Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
         replay_mb_size: Number of exemplars added to the `train_mb_size` new images of a batch. By
             default a quarter of `train_mb_size`.
         lr_by_step: Divide the learning rate by the number of the step, counted from 1.
@@ -118,9 +121,7 @@ class SSIL(ReplayMethod):
         )
 
     def optimizer_step(self) -> None:
-        """One step at the learning rate divided by t: whatever a scheduler has set, and only for
-        the moment.
-        """
+        """Update with the scheduled learning rate divided by the number of the step, from 1."""
         if not self.lr_by_step:
             super().optimizer_step()
             return

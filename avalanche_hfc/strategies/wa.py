@@ -18,14 +18,24 @@ from avalanche_hfc.strategies._base.replay import BalancedReplay
 
 
 class WA(BalancedReplay):
-    """L = (1-ρ) mean CE(z, y; S) + ρ mean KD_2(z°, z; O); after each step but the first the head's
-    rows of new classes are multiplied by γ of `alignment_factor`.
+    """WA: replay with distillation, then the rows of new classes are scaled to the length of old.
 
-    Biases stay as they are. New rows of the head start at U(±√(3/D)) with bias 0, as in PyCIL.
+    L = (1-ρ) mean CE(z, y; S) + ρ mean KD_2(z°, z; O), where ρ is the fraction of old classes.
+    After each step but the first, the rows of new classes in the head are multiplied by γ, the mean
+    length of old rows divided by that of new rows. Biases are not scaled. New rows of the head
+    start with U(±√(3/D)) and bias 0, as in PyCIL.
 
     Args:
-        clip_weights: Keep the head's weights at 0 or above, by clipping after every update, as the
-            paper does; its features are outputs of a ReLU. Features of a ViT have both signs.
+        model: A model with `embed`, `classify` and a `GrowingLinear` as its head.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
+        clip_weights: Clip the weights of the head at 0 after every update, as in the paper, whose
+            features are outputs of a ReLU. Features of a ViT have both signs.
+        **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
+            SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("clip_weights",)
@@ -62,13 +72,14 @@ class WA(BalancedReplay):
 
 
 def alignment_factor(weight: Float[Tensor, "C D"], steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
-    """γ = mean_{k∈O} ‖w_k‖ / mean_{k∈N} ‖w_k‖: what brings the rows of new classes to the mean
-    length of those of old classes.
+    """The factor γ that scales rows of new classes to the mean length of old ones.
+
+    γ = mean_{k∈O} ‖w_k‖ / mean_{k∈N} ‖w_k‖.
 
     Args:
-        weight: Rows of a linear head, one for each class id.
-        steps: The step that brought each class, -1 where none has yet. The largest is the new one;
-            there must be an older one.
+        weight: Rows of a linear head, one for each class id, shape ``(C, D)``.
+        steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``. The
+            largest is the current step; there must be an earlier one.
 
     Returns:
         γ, a scalar.

@@ -1,9 +1,10 @@
 """A finished run learns the classes of a folder, as one more step, in a run folder of its own."""
 
-import csv
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,17 @@ from avalanche_hfc.engine.data import (
     refuse_known_classes,
 )
 from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import machine, run
+from avalanche_hfc.engine.run import check_device, machine, run
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.options import LATER_EPOCHS
+from avalanche_hfc.store.checkpoint import (
+    BLOCK,
+    NAMES,
+    DurableFile,
+    read_checkpoint,
+    sync_folder,
+)
+from avalanche_hfc.store.data_files import NAME as DATA_FILE
 from avalanche_hfc.store.data_files import (
     data_note,
     read_records,
@@ -27,7 +36,7 @@ from avalanche_hfc.store.data_files import (
     write_records,
 )
 from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, as_json, versions
+from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, RunRows, as_json, versions
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
@@ -49,28 +58,38 @@ def learn(
     device: str = "cpu",
     progress: Progress | None = None,
     verify_data: bool = False,
+    allow_code: bool = False,
 ) -> Path:
     """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the
     longer run's folder.
 
     The run itself is only read. `out` is the folder of the longer one, by default beside it and
-    named after both. It holds the rows of the steps before as well, and is gone on with by the same
-    call. `data_root` is needed for the exemplars, unless the run has noted it. `epochs` None: as
-    before. Data of the user's must be what the run was trained on; `verify_data` as in `run`.
+    named after both. It also contains the rows of the earlier steps, and the same call resumes it.
+    `data_root` is needed for the exemplars, unless the run has recorded it. `epochs` None: as
+    before. Your data must be what the run was trained on; `verify_data` as in `run`,
+    `allow_code` as in `FinishedRun`.
     """
-    finished = FinishedRun(path)
+    device = check_device(device)
+    finished = FinishedRun(path, allow_code=allow_code)
     refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
     if data_root is not None and "data" in recipe.paths:
         recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
-    folder = Path(out) if out is not None else default_folder(Path(path), Path(new))
-    if folder.resolve() == Path(path).resolve():
+    path = finished.folder.path
+    folder = Path(out) if out is not None else default_folder(path, Path(new))
+    if folder.resolve() == path.resolve():
         raise ValueError(
             f"{folder} is the run itself, which stays as it is. Choose another folder."
         )
     seed = finished.note["seed"]
     RunFolder(folder).check(recipe.as_dict(), seed)
-    root = data_root_of(recipe, data_root)
+    root = data_root_of(recipe, data_root or finished.note.get("data_root"))
+    if (folder / "recipe.json").exists() and not resumable(folder):
+        damaged = move_aside(folder)
+        (progress or Progress()).remark(
+            f"{folder} has no checkpoint that can be used: it is {damaged} now, and the step is "
+            f"trained again from {path}."
+        )
     if not (folder / "recipe.json").exists():
         known = {} if verify_data else read_records(path)
         records = check_data(finished, seed, root, recipe, known)
@@ -136,38 +155,100 @@ def copy_run(
     finished: FinishedRun, folder: Path, recipe: Recipe, records: Records, device: str
 ) -> None:
     """Rows, last checkpoint and the records of the data, under the longer recipe and the conditions
-    of today, at once by a rename.
+    of today, at once by a rename when all of it is on the disk.
     """
     aside = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        for name in KEPT:
-            shutil.copyfile(finished.folder.path / name, aside / name)
-        shutil.copytree(finished.folder.checkpoints / "last", aside / "checkpoint" / "last")
-        note = {name: value for name, value in finished.note.items() if name != "finished"}
-        left_out = note.get("data", {}).get("left_out", [])
-        data = {"data": data_note(records, left_out)}
-        today = {"versions": versions(), "machine": machine(device)}
-        write_records(aside, records)
-        content = {**note, "recipe": recipe.as_dict(), **today, **data}
-        replace_file(aside / "recipe.json", as_json(content))
-        os.rename(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with RunFolder(aside).owned():
+        remove_copies(aside)  # of a process that was killed
+        try:
+            copy_files(finished, aside)
+            note = {name: value for name, value in finished.note.items() if name != "finished"}
+            left_out = note.get("data", {}).get("left_out", [])
+            data = {"data": data_note(records, left_out)}
+            today = {"versions": versions(), "machine": machine(device)}
+            write_records(aside, records)
+            content = {**note, "recipe": recipe.as_dict(), **today, **data}
+            replace_file(aside / "recipe.json", as_json(content))
+            sync_folder(aside)
+            os.rename(aside, folder)
+        except BaseException:
+            remove_copies(aside)
+            raise
+        (folder / "lock").unlink()
+    sync_folder(folder.parent)
 
 
-def accuracies(folder: Path | str) -> dict[str, Accuracy]:
-    """Of old and of new classes after the last step, by the classifier that the method uses."""
-    finished = FinishedRun(folder)
+def copy_files(finished: FinishedRun, aside: Path) -> None:
+    """Rows and last checkpoint, on the disk when it returns."""
+    last = Path("checkpoint") / "last"
+    (aside / last).mkdir(parents=True)
+    for name in (*map(Path, KEPT), last / "state.pt", last / "note.json"):
+        with (finished.folder.path / name).open("rb") as file, DurableFile(aside / name) as copy:
+            shutil.copyfileobj(file, copy, BLOCK)
+    sync_folder(aside / last)
+    sync_folder(aside / last.parent)
+
+
+def remove_copies(aside: Path) -> None:
+    """Remove what `copy_run` puts there, and nothing else."""
+    for name in (*KEPT, DATA_FILE):
+        (aside / name).unlink(missing_ok=True)
+    shutil.rmtree(aside / "checkpoint", ignore_errors=True)
+
+
+def resumable(folder: Path) -> bool:
+    """Whether a longer run is finished, or has a whole checkpoint beside the rows it was saved
+    after.
+    """
+    place = RunFolder(folder)
+    if place.finished:
+        return True
+    with place.owned():
+        for name in NAMES:
+            with suppress(ValueError):
+                read_checkpoint(place.checkpoints / name, RunRows(place).check)
+                return True
+    return False
+
+
+def move_aside(folder: Path) -> Path:
+    """Rename a longer run that cannot be resumed. Its new place."""
+    target = next(
+        path
+        for number in count(1)
+        if not (path := folder.with_name(f"{folder.name}.damaged-{number}")).exists()
+    )
+    with RunFolder(folder).owned():
+        os.rename(folder, target)
+        (target / "lock").unlink()
+    return target
+
+
+def accuracies(folder: Path | str, *, allow_code: bool = False) -> dict[str, Accuracy]:
+    """What the last step of a run has changed, by the classifier that the method uses.
+
+    Args:
+        folder: The run folder.
+        allow_code: As in `FinishedRun`.
+
+    Returns:
+        "before": of the old classes before the last step; "old" and "new": of the old and of the
+        new classes after it.
+    """
+    finished = FinishedRun(folder, allow_code=allow_code)
     nme = dict(finished.recipe.method.options).get("inference") == "nme"
-    with finished.folder.csv("classes").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    last = max((row["step"] for row in rows), key=int)
+    correct = "correct_nme" if nme else "correct"
+    rows = finished.folder.read("classes")
+    last = max(int(row["step"]) for row in rows)
+    before = [row for row in rows if int(row["step"]) == last - 1]
+    now = [row for row in rows if int(row["step"]) == last]
+    parts = {
+        "before": before,
+        "old": [row for row in now if int(row["brought_in"]) < last],
+        "new": [row for row in now if int(row["brought_in"]) == last],
+    }
     found = {}
-    for word, is_new in (("old", False), ("new", True)):
-        own = [row for row in rows if row["step"] == last and (row["brought_in"] == last) == is_new]
+    for word, own in parts.items():
         images = sum(int(row["total"]) for row in own)
-        correct = sum(int(row["correct_nme" if nme else "correct"]) for row in own)
-        found[word] = Accuracy(correct / images, len(own), images)
+        found[word] = Accuracy(sum(int(row[correct]) for row in own) / images, len(own), images)
     return found

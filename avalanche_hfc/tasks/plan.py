@@ -4,6 +4,7 @@ written.
 
 import io
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -20,7 +21,7 @@ from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.data import DATA_SETS, Root, plan_of, read_source
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
-from avalanche_hfc.engine.run import peak_memory
+from avalanche_hfc.engine.run import check_device, peak_memory
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.describe import images_by_step, later_epochs, sizes_of
@@ -78,6 +79,16 @@ class Estimate:
         return CHECKPOINTS * self.checkpoint + self.rows
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a few batches tell of a method on a device; as in `Estimate`."""
+
+    rates: tuple[float, float]
+    eval_rate: float
+    memory: int
+    checkpoint: int
+
+
 def plan(
     recipe: Recipe,
     *,
@@ -90,21 +101,75 @@ def plan(
     """Time `batches` training batches in a first and in a second step, and an evaluation batch; the
     first batch of each warms up.
 
-    `synthetic`: random images of the right size in the place of the data, whose numbers of images
+    `synthetic`: random images of the right size instead of the data, whose numbers of images
     must then be known. Epochs that tune or compress count as training; those of BiC's correction
     are not counted.
     """
+    source, sizes = sized_data(recipe, seed, data_root, synthetic=synthetic)
+    return estimate(recipe, sizes, measure(recipe, source, device, batches, seed))
+
+
+def plan_all(
+    recipes: Iterable[Recipe],
+    *,
+    device: str = "cpu",
+    data_root: Root = None,
+    synthetic: bool = False,
+    batches: int = 3,
+) -> Iterator[tuple[Recipe, Estimate]]:
+    """The estimates of several recipes, as `plan` gives them for one.
+
+    Batches are timed once for all recipes that differ only in how the classes are divided into
+    steps.
+
+    Args:
+        recipes: What is to be run.
+        device: Where.
+        data_root: Where the data is.
+        synthetic: Random images in place of the data.
+        batches: Training batches to time in each of two steps.
+
+    Yields:
+        Each recipe with its estimate, as soon as it is known.
+    """
+    known: dict[str, Measured] = {}
+    for recipe in recipes:
+        source, sizes = sized_data(recipe, 0, data_root, synthetic=synthetic)
+        trained = repr((recipe.model, recipe.train, recipe.method, recipe.data.image_size))
+        key = trained + repr((recipe.data.dataset, recipe.data.transforms))
+        if key not in known:
+            known[key] = measure(recipe, source, device, batches)
+        yield recipe, estimate(recipe, sizes, known[key])
+
+
+def sized_data(
+    recipe: Recipe, seed: int, data_root: Root, *, synthetic: bool
+) -> tuple[Source, Sizes]:
+    return synthetic_data(recipe) if synthetic else real_data(recipe, seed, data_root)
+
+
+def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int = 0) -> Measured:
+    """Train and evaluate on a few images."""
     if batches < 1:
         raise ValueError(f"batches must be 1 or more, got {batches}.")
+    device = check_device(device)
     RNGManager.set_random_seeds(seed)
-    source, sizes = synthetic_data(recipe) if synthetic else real_data(recipe, seed, data_root)
     trial = shortened_recipe(without_weights(recipe))
     benchmark = trial_benchmark(trial, source, batches)
     watch = Stopwatch()
     strategy = runnable(build_strategy(trial, build_model(trial), device=device, plugins=(watch,)))
     train_trial(strategy, benchmark)
-    eval_rate = evaluation_rate(strategy, benchmark)
-    first, later = watch.rate(0), watch.rate(max(watch.steps))
+    return Measured(
+        rates=(watch.rate(0), watch.rate(max(watch.steps))),
+        eval_rate=evaluation_rate(strategy, benchmark),
+        memory=peak_memory(strategy.device),
+        checkpoint=checkpoint_bytes(strategy),
+    )
+
+
+def estimate(recipe: Recipe, sizes: Sizes, measured: Measured) -> Estimate:
+    """What a run takes whose steps have these sizes."""
+    first, later = measured.rates
     training = [
         images / (later if step else first)
         for step, images in enumerate(images_by_step(recipe, sizes.steps))
@@ -113,12 +178,12 @@ def plan(
     passes = int(seen.sum()) + sum(images for _, images in sizes.steps)
     return Estimate(
         images=sum(images_by_step(recipe, sizes.steps)),
-        rates=(first, later),
-        eval_rate=eval_rate,
+        rates=measured.rates,
+        eval_rate=measured.eval_rate,
         training=tuple(training),
-        evaluation=passes / eval_rate,
-        memory=peak_memory(strategy.device),
-        checkpoint=checkpoint_bytes(strategy),
+        evaluation=passes / measured.eval_rate,
+        memory=measured.memory,
+        checkpoint=measured.checkpoint,
         rows=row_bytes(recipe, sizes),
     )
 
@@ -148,7 +213,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     if known is None:
         raise ValueError(
             f"{recipe.name}: how many images your data has is not known. Name it with --data "
-            "in the place of --synthetic."
+            "instead of --synthetic."
         )
     side = STORED.get(data.dataset, max(256, data.image_size))
     channels = 1 if data.dataset == "digits" else 3

@@ -7,14 +7,20 @@ import os
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 from typing import Any, NamedTuple
 
 import torch
 
 from avalanche_hfc.engine.host_warnings import quiet_host
+
+TRIES = 2  # of work whose process ends without an answer
+CONTEXT = multiprocessing.get_context("forkserver")  # it imports torch and Avalanche once
+CONTEXT.set_forkserver_preload(["avalanche_hfc.engine.run"])
 
 
 class Outcome(NamedTuple):
@@ -31,16 +37,83 @@ def outcomes(
     """The outcome of work(item) for each item, as they come. With one job the work is done in this
     process.
 
+    With several, each item has a process of its own. One that is killed, as by the system when
+    memory runs out, is started once more behind the others; killed again, that is its error.
     Closing the generator ends the other processes in the middle of their work: use
     `contextlib.closing`.
+
+    Args:
+        work: A function that can be pickled, as its results can.
+        items: What to call it with.
+        jobs: How many processes run at a time.
     """
     if jobs == 1:
         yield from (attempt(work, item) for item in items)
         return
-    with workers(min(jobs, len(items))) as pool:
-        with interrupts_ignored():
-            pending = [pool.submit(attempt, work, item) for item in items]
-        yield from (future.result() for future in as_completed(pending))
+    waiting = deque((item, 1) for item in items)
+    running: dict[Connection, Job] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                job, answer = start(work, *waiting.popleft())
+                running[answer] = job
+            ready = wait(list(running))
+            for answer in [one for one in running if one in ready]:
+                job = running.pop(answer)
+                outcome = job.result(answer)
+                if outcome is not None:
+                    yield outcome
+                elif job.number < TRIES:
+                    waiting.append((job.item, job.number + 1))
+                else:
+                    yield Outcome(job.item, None, job.end())
+    finally:
+        for job in running.values():
+            job.process.terminate()
+        for job in running.values():
+            job.process.join()
+
+
+class Job(NamedTuple):
+    """A process that works on an item for the `number`-th time."""
+
+    process: ForkServerProcess
+    item: Any
+    number: int
+
+    def result(self, answer: Connection) -> Outcome | None:
+        """What the process has sent; None if it ended before."""
+        with answer:
+            try:
+                outcome = answer.recv()
+            except EOFError:
+                outcome = None
+        self.process.join()
+        return outcome
+
+    def end(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.exitcode or 0
+        how = (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
+        memory = ", as by the system when memory runs out" if -code == signal.SIGKILL else ""
+        return f"The process {how}{memory}; tried {self.number} times."
+
+
+def start(work: Callable[[Any], Any], item: Any, number: int) -> tuple[Job, Connection]:
+    """A process that works on the item, and where its answer comes from."""
+    answer, to_parent = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=work_in_child, args=(to_parent, work, item))
+    with interrupts_ignored():
+        process.start()
+    to_parent.close()
+    return Job(process, item, number), answer
+
+
+def work_in_child(to_parent: Connection, work: Callable[[Any], Any], item: Any) -> None:
+    prepare()
+    to_parent.send(attempt(work, item))
 
 
 def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
@@ -48,22 +121,6 @@ def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
         return Outcome(item, work(item), None)
     except Exception:
         return Outcome(item, None, traceback.format_exc())
-
-
-@contextmanager
-def workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("spawn"), initializer=prepare
-    )
-    try:
-        yield pool
-    except BaseException:
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a finished run takes images for."""
+"""What a finished run predicts for images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,14 +6,12 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks.transforms import ON_TENSORS, PADDED_CROP_LIMIT
-from avalanche_hfc.engine.data import eval_transform
+from avalanche_hfc.benchmarks._tree import scan_all
+from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.models.modes import evaluation_mode
-from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
 Ranked = list[tuple[str, float]]
@@ -22,12 +20,13 @@ Ranked = list[tuple[str, float]]
 class Prediction(NamedTuple):
     """Class names, best first: `head` with probabilities (softmax over the classes learned),
     `nearest` with the cosine of the image's feature and the mean of a class's exemplars; None where
-    the method has no such means.
+    the method has no such means. `error` says why an image cannot be read; it has no names then.
     """
 
     path: Path
     head: Ranked
     nearest: Ranked | None
+    error: str | None = None
 
 
 def predict(
@@ -35,28 +34,62 @@ def predict(
     paths: Sequence[Path | str],
     *,
     top: int = 5,
-    device: str | torch.device = "cpu",
+    device: str = "cpu",
+    allow_code: bool = False,
 ) -> list[Prediction]:
-    """What the finished run in this folder takes these images for, under the eval transform of its
-    recipe.
+    """What a finished run predicts for images, under the eval transform of its recipe.
+
+    Args:
+        run: The run folder, or the folder of a recipe that holds one run.
+        paths: Images, and folders of images at any depth.
+        top: Number of classes to name for each image.
+        device: Where to run the model.
+        allow_code: As in `FinishedRun`.
+
+    Returns:
+        A prediction for each image, in the order given; of an image that cannot be read, the
+        reason.
+
+    Raises:
+        ValueError: The run cannot be used, or a folder holds no image.
     """
     if top < 1:
         raise ValueError(f"top must be 1 or more, got {top}.")
-    finished = FinishedRun(run)
-    images = read_images(finished.recipe, paths)
+    finished = FinishedRun(run, allow_code=allow_code)
+    files = image_files(paths)
+    mode, transform = image_mode(finished.recipe), image_transform(finished.recipe)
     strategy = finished.strategy(device)
     ids = sorted(finished.class_names)
     names = [finished.class_names[class_id] for class_id in ids]
     predictor = strategy.predictor
     found = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
-        for path, image in zip(paths, images, strict=True):
-            batch = image[None].to(strategy.device)
+        for path in files:
+            try:
+                image = read_image(path, mode=mode)
+            except ValueError as error:
+                found.append(Prediction(path, [], None, str(error)))
+                continue
+            batch = transform(image)[None].to(strategy.device)
             probabilities = predictor(batch)[0, ids].float().softmax(0)
             scores = strategy.nearest_scores(batch)  # -‖…‖² of unit vectors
             nearest = None if scores is None else ranked(1 + scores[0, ids] / 2, names, top)
-            found.append(Prediction(Path(path), ranked(probabilities, names, top), nearest))
+            found.append(Prediction(path, ranked(probabilities, names, top), nearest))
     return found
+
+
+def image_files(paths: Sequence[Path | str]) -> list[Path]:
+    """The files that are named, and in the place of a folder its images at any depth."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = scan_all(path).parts[""][""]
+        if not inside:
+            raise ValueError(f"{path} holds no images.")
+        files += (path / name for name in inside)
+    return files
 
 
 def ranked(values: Float[Tensor, "C"], names: Sequence[str], top: int) -> Ranked:
@@ -65,33 +98,3 @@ def ranked(values: Float[Tensor, "C"], names: Sequence[str], top: int) -> Ranked
         (names[place], value)
         for place, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
-
-
-def read_images(
-    recipe: Recipe, paths: Sequence[Path | str]
-) -> list[Float[Tensor, "c height width"]]:
-    """The images under the eval transform. All that cannot be read are named."""
-    data = recipe.data
-    transform = eval_transform(recipe)
-    squash = (
-        data.transforms not in ON_TENSORS and data.image_size <= PADDED_CROP_LIMIT
-    )  # an eval transform that never resizes
-    images, faults = [], []
-    for path in paths:
-        try:
-            image = read_image(path, mode="L" if data.dataset == "digits" else "RGB")
-        except ValueError as error:
-            faults.append(f"{path} ({error})")
-            continue
-        images.append(
-            transform(
-                image.resize((data.image_size, data.image_size), Image.Resampling.BICUBIC)
-                if squash
-                else image
-            )
-        )
-    if faults:
-        raise ValueError(
-            f"{len(faults)} of {len(paths)} images cannot be read: {', '.join(faults)}."
-        )
-    return images

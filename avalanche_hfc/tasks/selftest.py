@@ -92,7 +92,7 @@ def checks() -> Iterator[Check]:
         )
     for method in CASES:
         yield (
-            f"{method}: stop inside a step, go on, same weights",
+            f"{method}: stop within a step, resume, same weights",
             partial(resumes, method),
         )
 
@@ -196,8 +196,8 @@ class StopAfter(SupervisedPlugin):
 
 
 def resumes(method: str) -> None:
-    """The weights after two steps are the same, bit for bit, if the second is stopped and gone on
-    with in a fresh strategy.
+    """The weights after two steps are the same, bit for bit, if the second step is interrupted and
+    resumed in a new strategy.
     """
     stream = split_digits(num_steps=5).train_stream[:2]
     whole = train(small(method, []), stream)

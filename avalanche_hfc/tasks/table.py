@@ -22,6 +22,10 @@ from avalanche_hfc.recipes import (
     override,
     recipe,
 )
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
+from avalanche_hfc.recipes.signatures import without_memory
+from avalanche_hfc.recipes.tables import spec_of
+from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.store.run_folder import RunFolder
 
 
@@ -45,9 +49,20 @@ def row_name(cell: PaperCell) -> str:
     return cell.row + ("+hfc" if cell.losses == "hfc" else "")
 
 
-def cells_of(table: str, scale: str, only: Iterable[str] = ()) -> list[TableCell]:
-    """The cells of a table, or of some of its rows. A name that does not exist is answered with
-    those that do.
+def cells_of(
+    table: str, scale: str, only: Iterable[str] = (), add: Iterable[str] = ()
+) -> list[TableCell]:
+    """The cells of a table, or of some of its rows, and those of methods that you wrote.
+
+    Args:
+        table: The name of the table.
+        scale: paper, small or demo.
+        only: Names of rows, as `row_name` gives them; all if there are none.
+        add: Methods as `module:Class`, or `module:Class+hfc` with both losses: each on every
+            protocol of the cells.
+
+    Raises:
+        ValueError: A name does not exist; with those that do.
     """
     lookup(SCALES, scale, "scale")
     scales = lookup({**TABLES, **FURTHER_TABLES}, table, "table")
@@ -55,8 +70,44 @@ def cells_of(table: str, scale: str, only: Iterable[str] = ()) -> list[TableCell
         raise ValueError(f"Table {table} exists at scale {', '.join(scales)}, not at {scale}.")
     cells = scales[scale]
     rows = {row_name(entry.cell): row_name(entry.cell) for entry in cells}
-    wanted = {lookup(rows, row, f"row of {table}:") for row in only} or set(rows)
-    return [entry for entry in cells if row_name(entry.cell) in wanted]
+    try:
+        wanted = {lookup(rows, row, f"row of {table}:") for row in only} or set(rows)
+    except ValueError as error:
+        raise ValueError(f"{error} A method that you wrote: --add module:Class.") from None
+    cells = [entry for entry in cells if row_name(entry.cell) in wanted]
+    return cells + [entry for row in add for entry in added_cells(row, cells, scale)]
+
+
+def added_cells(row: str, cells: Iterable[TableCell], scale: str) -> list[TableCell]:
+    """A method that you wrote on the protocols and backbones of these cells, but for joint training
+    and DyTox's encoder.
+    """
+    method, losses = row.removesuffix("+hfc"), "hfc" if row.endswith("+hfc") else "host"
+    if not is_user_method(method):
+        raise ValueError(
+            f"--add takes a method that you wrote, module:Class or module:Class+hfc, got {row!r}."
+        )
+    keeps_none = without_memory(method)
+    protocols = dict.fromkeys(
+        cell._replace(row=method, losses=losses)
+        for cell, _ in cells
+        if cell.row not in UPPER_BOUNDS and cell.backbone != "vit-tiny"
+    )
+    specs = {cell: spec_of(cell, scale) for cell in protocols}
+    return [
+        TableCell(
+            cell, recipe(spec._replace(per_class=None).name if keeps_none else spec.name).name
+        )
+        for cell, spec in specs.items()
+    ]
+
+
+def named_as_run(cells: Sequence[TableCell], given: Mapping[str, str]) -> list[TableCell]:
+    """The cells with the names that their recipes have under these values."""
+    before = list(dict.fromkeys(entry.recipe for entry in cells))
+    after = overridden([recipe(name) for name in before], given)
+    names = {name: own.name for name, own in zip(before, after, strict=True)}
+    return [entry._replace(recipe=names[entry.recipe]) for entry in cells]
 
 
 def runs_of(
@@ -68,8 +119,11 @@ def runs_of(
     recipes = overridden(
         [recipe(name) for name in dict.fromkeys(entry.recipe for entry in cells)], overrides or {}
     )
+    by_name = {own.name: own for own in recipes}
     return [
-        TableRun(own, seed, out / own.name / str(seed)) for seed in range(seeds) for own in recipes
+        TableRun(own, seed, out / name / str(seed))
+        for seed in range(seeds)
+        for name, own in by_name.items()
     ]
 
 
@@ -115,7 +169,7 @@ def train(
     num_workers: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, str]:
-    """Train or go on with a run; the numbers of its last step, as text."""
+    """Start or resume a run; the numbers of its last step, as text."""
     from avalanche_hfc.engine.run import run as run_recipe
 
     run_recipe(
@@ -140,10 +194,11 @@ def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
     there = [run.folder for run in runs if RunFolder(run.folder).note() is not None]
     if not there:
         return None
+    beside = out if out.name not in ("", "..") else out.resolve()
     target = next(
         path
         for number in count(1)
-        if not (path := out.with_name(f"{out.name}.old-{number}")).exists()
+        if not (path := beside.with_name(f"{beside.name}.old-{number}")).exists()
     )
     with ExitStack() as locks:
         for folder in there:

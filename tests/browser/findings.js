@@ -2,6 +2,7 @@
 const errors = [];
 addEventListener("error", (event) => errors.push(String(event.message || event.target.outerHTML)), true);
 addEventListener("load", () => {
+  document.querySelectorAll("details").forEach((fold) => (fold.open = true));
   const shown = (element) => element.getClientRects().length > 0;
   const light = (colour) => {
     const [red, green, blue] = colour.match(/[\d.]+/g).map((part) => {
@@ -36,6 +37,11 @@ addEventListener("load", () => {
     outside: [...document.querySelectorAll("body *")].filter((e) => shown(e) && !inBox(e) && e.getBoundingClientRect().right > innerWidth + 1)
       .map((e) => e.outerHTML.slice(0, 80)),
     boxesTooWide: boxes.filter((box) => shown(box) && box.getBoundingClientRect().right > innerWidth).length,
+    boxesThatScroll: boxes.filter((box) => shown(box) && box.scrollWidth > box.clientWidth + 1)
+      .map((box) => box.getAttribute("aria-label").slice(0, 40)),
+    numTables: boxes.filter(shown).length,
+    smallestTableLetter: Math.min(...[...document.querySelectorAll(".table th, .table td, .table small")].filter(shown)
+      .map((cell) => parseFloat(getComputedStyle(cell).fontSize))),
     plots: plots.map((plot) => Math.round(plot.getBoundingClientRect().width)),
     smallestLetter: Math.min(...letters.map((letter) => letter.size)),
     leastContrast: Math.min(...letters.map((letter) => letter.contrast)),

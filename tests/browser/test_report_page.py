@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_runs import HUNDRED, write_runs
+from synthetic_runs import HUNDRED, METHODS, write_runs
 
 from avalanche_hfc.report.page import as_html, make_report
 
@@ -49,9 +49,9 @@ VIEWS = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Two recipes × two seeds of a hundred classes in ten steps, with pictures of exemplars."""
+    """Six recipes × two seeds of a hundred classes in ten steps, with pictures of exemplars."""
     folder = tmp_path_factory.mktemp("page")
-    runs = write_runs(folder / "runs", seeds=(0, 1), names=HUNDRED, num_steps=10)
+    runs = write_runs(folder / "runs", METHODS, seeds=(0, 1), names=HUNDRED, num_steps=10)
     report = make_report(
         runs,
         pictures=lambda run: lambda position: np.full((8, 8, 3), position % 251, dtype=np.uint8),
@@ -96,10 +96,16 @@ def test_nothing_is_wider_than_the_window(view):
     assert found["outside"] == [] and found["boxesTooWide"] == 0
 
 
+def test_no_table_is_wider_than_its_page(view):
+    _, _, found, _ = view
+    assert found["boxesThatScroll"] == [] and found["numTables"] >= 11
+    assert found["smallestTableLetter"] >= 12
+
+
 def test_every_figure_and_picture_is_there(view):
     width, _, found, _ = view
     assert len(found["plots"]) == 4 and min(found["plots"]) > 0.8 * min(width, 1040)
-    assert len(found["images"]) == 32 and min(found["images"]) > 0 and found["namelessImages"] == 0
+    assert len(found["images"]) == 96 and min(found["images"]) > 0 and found["namelessImages"] == 0
 
 
 def test_letters_and_lines_of_the_figures_can_be_read(view):

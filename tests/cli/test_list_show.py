@@ -160,3 +160,24 @@ def test_list_needs_no_torch():
             [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
         )
         assert result.stdout.splitlines()[-1] == "set()", result.stderr
+
+
+def test_list_names_recipes_for_your_data_and_methods_that_exist(tmp_path, monkeypatch):
+    (tmp_path / "mymethods.py").write_text(
+        "from avalanche_hfc.strategies import HerdingReplay\nclass Mine(HerdingReplay):\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    named = [
+        name.rstrip(",.")
+        for line in said("list").splitlines()
+        if line.startswith("Your ")
+        for name in line.split()
+        if "@" in name
+    ]
+    assert len(named) == 4 and [recipe(name).data.dataset for name in named] == [
+        "folder",
+        "npz",
+        "folder",
+        "cifar100",
+    ]

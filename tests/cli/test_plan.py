@@ -7,6 +7,7 @@ import pytest
 import torch
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 
+from avalanche_hfc.cli.plan import duration, size
 from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import override, recipe
@@ -16,10 +17,12 @@ from avalanche_hfc.tasks.plan import (
     Stopwatch,
     checkpoint_bytes,
     plan,
+    plan_all,
     real_data,
     shortened_recipe,
     some,
 )
+from avalanche_hfc.tasks.table import cells_of
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
 
@@ -142,6 +145,29 @@ def test_the_command_tells_time_memory_and_disk_and_writes_nothing(tmp_path, mon
         "disk",
     } and "three checkpoints" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_the_sum_of_its_runs_and_each_method_is_timed_once(monkeypatch, even):
+    measured = []
+    measure = plan_module.measure
+    monkeypatch.setattr(
+        plan_module,
+        "measure",
+        lambda own, *args: measured.append(own.name) or measure(own, *args),
+    )
+    cells = cells_of("fh", "demo", ["icarl", "hfc"])
+    monkeypatch.setattr("avalanche_hfc.tasks.table.cells_of", lambda table, scale: cells)
+    said = hfc("plan", "fh", "--seeds", "3", "--batches", "1", "--device", "cpu")
+    alone = [plan(recipe(entry.recipe), batches=1) for entry in cells]
+    lines = {line.split()[0]: line for line in said.splitlines()}
+    assert lines["fh"] == "fh @demo on cpu"
+    assert lines["runs"].split(maxsplit=1)[1] == "6: 2 recipes, 3 seeds each"
+    assert lines["time"].endswith(duration(3 * sum(own.seconds for own in alone)))
+    assert lines["disk"].split(maxsplit=1)[1].startswith(size(3 * sum(own.disk for own in alone)))
+    again = [override(recipe(cells[0].recipe), {"num_steps": steps}) for steps in ("5", "2")]
+    measured.clear()
+    found = [estimate for _, estimate in plan_all(again, batches=1)]
+    assert len(measured) == 1 and [len(own.training) for own in found] == [5, 2]
 
 
 def test_missing_data_is_told_with_the_way_out(tmp_path):

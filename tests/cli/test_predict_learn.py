@@ -1,5 +1,6 @@
 """A finished run in use: `hfc predict` and `hfc learn`."""
 
+import io
 import json
 import re
 import shutil
@@ -10,12 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from click.testing import CliRunner
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
+from avalanche_hfc.cli.main import commands
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.store.read import group_runs, read_runs
 from avalanche_hfc.store.run_folder import TIMES
 from avalanche_hfc.tasks.finished_run import FinishedRun
 from avalanche_hfc.tasks.learn import accuracies
@@ -45,6 +49,11 @@ def longer(place, finished):
     """The folder of the run that has learned new/, and what was printed."""
     said = hfc("learn", finished, place / "new", "--out", place / "longer" / "0")
     return place / "longer" / "0", said
+
+
+def call(*arguments):
+    """As `hfc`, but with the exit code and what is said on stderr."""
+    return CliRunner().invoke(commands, [str(word) for word in arguments])
 
 
 @pytest.fixture
@@ -138,16 +147,53 @@ def test_the_command_prints_names_and_numbers_and_changes_nothing(place, finishe
     assert content(finished) == before
 
 
-def test_every_image_that_cannot_be_read_is_named(place, finished, tmp_path):
+def test_an_image_that_cannot_be_read_is_named_and_the_others_are_answered(
+    place, finished, tmp_path
+):
     (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(
-        ValueError,
-        match=r"2 of 3 images cannot be read: .*text\.png.*, .*gone\.png \(no such file\)",
-    ):
-        predict(
-            finished,
-            [tmp_path / "text.png", place / "images" / "ant" / "0.png", tmp_path / "gone.png"],
-        )
+    good = place / "images" / "ant" / "0.png"
+    result = call("predict", finished, tmp_path / "text.png", good, tmp_path / "gone.png")
+    assert result.exit_code == 1
+    assert result.stdout == hfc("predict", finished, good)
+    assert result.stderr.splitlines()[-2:] == [
+        f"{tmp_path / 'text.png'} cannot be read: not an image in a known format.",
+        f"{tmp_path / 'gone.png'} cannot be read: no such file.",
+    ]
+
+
+def test_a_folder_stands_for_its_images_and_the_folder_of_a_recipe_for_its_one_run(
+    place, finished, tmp_path
+):
+    by_name = sorted((place / "images").rglob("*.png"))
+    found = predict(finished.parent, [place / "images"])
+    assert sorted(one.path for one in found) == by_name and len(by_name) == 28
+    assert found == predict(finished, [one.path for one in found])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty holds no images"):
+        predict(finished, [tmp_path / "empty"])
+    for seed in ("0", "1"):
+        shutil.copytree(finished, tmp_path / "two" / seed)
+    with pytest.raises(ValueError, match="two holds 2 runs. Choose one: .*two/0, .*two/1"):
+        predict(tmp_path / "two", by_name[:1])
+
+
+def test_json_and_csv_hold_what_is_printed(place, finished, tmp_path):
+    good, bad = place / "images" / "bee" / "1.png", tmp_path / "gone.png"
+    (found,) = predict(finished, [good], top=2)
+    told = json.loads(call("predict", finished, good, bad, "--top", "2", "--json").stdout)
+    assert told == [
+        {
+            "path": str(good),
+            "classes": [{"class": name, "probability": value} for name, value in found.head],
+            "nearest": [{"class": name, "cosine": value} for name, value in found.nearest],
+        },
+        {"path": str(bad), "error": "no such file"},
+    ]
+    table = pd.read_csv(io.StringIO(hfc("predict", finished, good, "--top", "2", "--csv")))
+    assert table["class"].tolist() == [name for name, _ in [*found.head, *found.nearest]]
+    assert table["value"].tolist() == [value for _, value in [*found.head, *found.nearest]]
+    assert table["classifier"].tolist() == ["head"] * 2 + ["nearest mean"] * 2
+    assert table["rank"].tolist() == [1, 2, 1, 2] and set(table["path"]) == {str(good)}
 
 
 def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
@@ -164,9 +210,7 @@ def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
     note = json.loads((copied / "recipe.json").read_text())
     del note["finished"]
     (copied / "recipe.json").write_text(json.dumps(note))
-    with pytest.raises(
-        ValueError, match="is not finished. `hfc run folder-b0-t2-icarl@demo --data .*images"
-    ):
+    with pytest.raises(ValueError, match=f"is not finished. To resume it: hfc resume {copied}$"):
         predict(copied, [image])
 
 
@@ -205,6 +249,10 @@ def test_old_and_new_classes_are_judged_apart_and_the_run_is_left_as_it_was(
         assert (
             f"{word} classes: accuracy {found[word].accuracy:.4f} on {len(names)} classes" in said
         )
+    before = rows(finished, "classes").query("step == 1")
+    accuracy = before["correct_nme"].sum() / before["total"].sum()
+    assert found["before"] == (accuracy, len(OLD), 2 * len(OLD))
+    assert f"8 test images; {accuracy:.4f} before\n" in said
     assert (
         "finished" in json.loads((finished / "recipe.json").read_text())
         and not (finished / "lock").exists()
@@ -322,3 +370,63 @@ def test_a_report_shows_pictures_of_your_data_and_of_folders_learned_later(place
         assert (tmp_path / folder.name / "report.html").read_text().count("data:image/png") == len(
             last
         )
+
+
+# resume and report
+
+
+def stopped(folder, target, step):
+    """A copy of a run as it was when it began this step."""
+    shutil.copytree(folder, target)
+    note = json.loads((target / "recipe.json").read_text())
+    del note["finished"]
+    (target / "recipe.json").write_text(json.dumps(note))
+    last = target / "checkpoint" / "last"
+    held = json.loads((last / "note.json").read_text())
+    assert held["step"] == step + 1
+    shutil.rmtree(last)
+    (target / "checkpoint" / "previous").rename(last)
+    return target
+
+
+def test_resume_trains_the_rest_of_runs_and_lessons_from_the_folder_alone(
+    place, finished, longer, tmp_path
+):
+    for whole, step in ((finished, 1), (longer[0], 2)):
+        folder = stopped(whole, tmp_path / str(step), step)
+        said = call("resume", folder)
+        assert said.exit_code == 0 and f"Rows: {folder}" in said.stdout
+        assert f"step {step + 1}/{step + 1}: accuracy" in said.stderr
+        for name in FILES:
+            pd.testing.assert_frame_equal(rows(folder, name), rows(whole, name))
+        again = call("resume", folder)
+        assert again.stdout == said.stdout and "finished; nothing was done" in again.stderr
+
+
+def test_resume_takes_the_place_of_data_that_has_moved(place, finished, tmp_path):
+    folder = stopped(finished, tmp_path / "run", 1)
+    note = json.loads((folder / "recipe.json").read_text())
+    note["recipe"]["own"]["data"] = str(tmp_path / "gone")
+    (folder / "recipe.json").write_text(json.dumps(note))
+    with pytest.raises(FileNotFoundError, match="No folder .*gone"):
+        hfc("resume", folder)
+    hfc("resume", folder, "--data", place / "images")
+    pd.testing.assert_frame_equal(rows(folder, "steps"), rows(finished, "steps"))
+    note = json.loads((folder / "recipe.json").read_text())
+    assert note["recipe"]["own"]["data"] == str(place / "images")
+
+
+def test_a_report_draws_a_run_and_what_it_learned_later_as_one_chain(
+    place, finished, longer, tmp_path
+):
+    (chain,) = group_runs(read_runs([finished, longer[0]])[0])
+    assert [run.path for run in chain.runs] == [longer[0]]
+    assert [run.path for run in chain.parents] == [finished]
+    other = shutil.copytree(finished, tmp_path / "1")
+    note = json.loads((other / "recipe.json").read_text())
+    (other / "recipe.json").write_text(json.dumps(note | {"seed": 1}))
+    groups = group_runs(read_runs([finished, longer[0], other])[0])
+    assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0]]
+    hfc("report", finished, longer[0], "--out", tmp_path / "report")
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "3 steps" in text and "1 recipe" in text and "one curve" in text

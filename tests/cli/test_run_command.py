@@ -46,6 +46,13 @@ def hfc(tmp_path, monkeypatch, capsys):
         (["run", NAME, "--epoch", "3"], "Did you mean train.epochs"),
         (["run", NAME, "--epochs", "many"], "train.epochs must be"),
         (["run", NAME, "--seed", "-1"], "-1 is not in the range"),
+        (["run", NAME, "--seeds", "0-"], "'0-' is not of the form 0-4 or 0,2,5"),
+        (["run", NAME, "--seeds", "3"], "'3' must name several seeds, each once"),
+        (["run", NAME, "--seeds", "1,0-2"], "'1,0-2' must name several seeds, each once"),
+        (["run", NAME, "--seeds", "0-1", "--seed", "1"], "Choose --seed or --seeds, not both"),
+        (["resume", "nowhere"], "nowhere is no run folder: it has no recipe.json"),
+        (["table", "methods", "--only", "mine:Own"], "A method that you wrote: --add module:Class"),
+        (["table", "methods", "--add", "podnet"], "--add takes a method that you wrote"),
         (["run", NAME, "--device", "tpu7"], "No device 'tpu7' here"),
         (["run", "cifar100-b0-t5-hfc@small", "--data", "nowhere"], "nowhere"),
     ],
@@ -79,7 +86,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
     )
     assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
     code, output, errors = hfc(*COMMAND)
-    assert code == 0 and "goes on" in (folder / "log.txt").read_text()
+    assert code == 0 and "resumes" in (folder / "log.txt").read_text()
     assert [line.split(":")[0] for line in errors.splitlines()[1:]] == [
         "step 3/5",
         "step 4/5",
@@ -99,13 +106,33 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
     )
 
 
+def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(hfc, tmp_path):
+    short = [*COMMAND, "--num-steps", "2", "--method.relation-weight", "0.5"]
+    name = "digits-b0-t2-hfc@demo"  # as many steps as it has
+    code, output, _ = hfc(*short, "--seeds", "0,2")
+    assert code == 0 and [line.split(":")[0] for line in output.splitlines()] == [
+        f"{name}, seed 0",
+        f"{name}, seed 2",
+    ]
+    folders = tmp_path / "runs" / name
+    assert sorted(path.name for path in folders.iterdir()) == ["0", "2"]
+    before = {seed: rows_of(folders / seed) for seed in ("0", "2")}
+    code, _, errors = hfc(*short, "--seeds", "0-2", "--lr", "0.5")
+    assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
+    assert not (folders / "1").exists()
+    code, output, errors = hfc(*short, "--fresh", "--lr", "0.5")
+    assert code == 0 and f"What was there is in runs.old-1/{name} now." in errors
+    assert rows_of(tmp_path / "runs.old-1" / name / "0") == before["0"] != rows_of(folders / "0")
+    assert rows_of(folders / "2") == before["2"]
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
 
 
 def told(listener):
-    """A run of three steps that goes on in the middle of the second."""
+    """A run of three steps that resumes in the middle of the second."""
     listener.begin([100, 60, 40], 1.5)
     listener.batch(0.25)
     listener.epoch(
@@ -131,14 +158,15 @@ def told(listener):
     listener.step({**row, "step": 2, "average": float("nan"), "classes": 6})
 
 
-def test_on_a_terminal_a_bar_tells_step_losses_accuracy_speed_and_time_left(monkeypatch):
+def test_on_a_terminal_lines_tell_the_steps_and_a_bar_loss_speed_and_time_left(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
     bar = RunBar("a run")
     told(bar)
     bar.close()
     shown = screen.getvalue()
-    assert "a run, step 2/3" in shown and "a run, step 3/3" in shown and "<" in shown
-    assert "total 0.5 relation 0.125, 812 images/s" in shown
+    assert "a run\n" in shown and "step 2/3 |" in shown and "step 3/3 |" in shown and "<" in shown
+    assert "loss 0.5, 812 images/s" in shown and "relation" not in shown
+    assert "step 2/3: accuracy 0.750, average 0.800 on 4 classes; 12 s, 800 images/s\n" in shown
     assert " 65%" in shown and " 80%" in shown and "100%" in shown  # 130, 160 and 200 images of 200
 
 
@@ -150,7 +178,7 @@ def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, 
     told(bar)
     bar.close()
     assert capsys.readouterr().err.splitlines() == [
-        "step 2/3, train epoch 2: total 0.5 relation 0.125, 812 images/s",
+        "step 2/3, train epoch 2: loss 0.5, 812 images/s",
         "step 2/3: accuracy 0.750, average 0.800 on 4 classes; 12 s, 800 images/s",
         "step 3/3: accuracy 0.750 on 6 classes; 12 s, 800 images/s",
     ]

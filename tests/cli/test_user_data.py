@@ -299,3 +299,28 @@ def test_a_user_s_method_is_run_by_the_same_command_and_its_loss_is_what_is_mini
 def test_what_is_wrong_with_a_user_s_method_is_named(methods, method, said):
     with pytest.raises(ValueError, match=said):
         recipe(f"folder-{method}@demo")
+
+
+def test_a_table_has_rows_of_your_method_as_it_is_and_with_both_losses(methods):
+    (methods / "mine.py").write_text(
+        "from avalanche_hfc.strategies import HerdingReplay\nclass Own(HerdingReplay):\n    pass\n"
+    )
+    added = ("--add", "mine:Own", "--add", "mine:Own+hfc")
+    said = hfc("table", "methods", "--only", "herding-replay", *added, "--epochs", "1")
+    lines = [line.split("|") for line in said.splitlines() if line.startswith("| `")]
+    table = {line[1].strip(): [cell.strip() for cell in line[2:-1]] for line in lines}
+    assert table["`mine:Own`"][:2] == table["`herding-replay`"][:2]  # the same method
+    assert table["`mine:Own`"][2] != "–" == table["`herding-replay`"][2]
+    assert sorted(path.name for path in (methods / "runs").glob("digits*")) == [
+        "digits-b0-t5-herding-replay@demo",
+        "digits-b0-t5-mine:Own+hfc@demo",
+        "digits-b0-t5-mine:Own@demo",
+    ]
+
+
+def test_a_table_of_another_number_of_steps_is_filled_by_runs_of_that_name(tmp_path):
+    options = ("--only", "finetune", "--epochs", "1", "--num-steps", "2", "--out", tmp_path)
+    said = hfc("table", "methods", *options)
+    steps = pd.read_csv(tmp_path / "digits-b0-t2-finetune@demo" / "0" / "steps.csv")
+    assert len(steps) == 2
+    assert f"| `finetune` | {100 * steps['average'].iloc[-1]:.1f} |" in said

@@ -50,6 +50,7 @@ def nothing_is_fetched(monkeypatch):
         raise AssertionError("a download")
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", refused)
+    monkeypatch.setattr("avalanche_hfc.models.backbone.weights_file", refused)
 
 
 @cache
@@ -175,13 +176,20 @@ def test_the_weights_of_a_recipe_of_the_paper_are_asked_for_and_only_off_the_met
     asked = []
     monkeypatch.setattr(
         "timm.models._builder.load_pretrained",
-        lambda model, **kwargs: asked.append(kwargs["pretrained_cfg"]["tag"]),
+        lambda model, **kwargs: asked.append(
+            (kwargs["pretrained_cfg"]["tag"], kwargs["pretrained_cfg"]["file"])
+        ),
+    )
+    monkeypatch.setattr(
+        "avalanche_hfc.models.backbone.weights_file", lambda name: f"{name}.safetensors"
     )
     own = override(recipe("cifar100-b0-t10-hfc@paper"), {"embed_dim": "24"})
     build_model(own, device="meta")
     assert asked == []
     model = build_model(own)
-    assert asked == ["mae"] and model.pretrained_tag == "mae"
+    assert (
+        asked == [("mae", "vit_base_patch16_224.mae.safetensors")] and model.pretrained_tag == "mae"
+    )
 
 
 # Optimizer and schedule

@@ -31,7 +31,7 @@ def test_a_run_killed_three_times_ends_like_an_unbroken_one(tmp_path, method):
     assert killed_and_resumed(broken, method, kills=3, seconds=seconds, seed=5) >= 1
     assert_ends_like(broken, whole)
     assert (
-        "goes on" in (broken / "log.txt").read_text()
+        "resumes" in (broken / "log.txt").read_text()
         or "starts again" in (broken / "log.txt").read_text()
     )
 

@@ -1,4 +1,4 @@
-"""Stops, full disks and damaged files, in one process: what is left, and how the run goes on."""
+"""Stops, full disks and damaged files, in one process: what is left, and how the run resumes."""
 
 import errno
 import hashlib
@@ -96,9 +96,9 @@ def test_without_checkpoints_inside_a_step_the_step_is_trained_again(tmp_path, w
     expected, num_batches = whole("hfc")
     with pytest.raises(KeyboardInterrupt):
         tiny_run(tmp_path, build=stopping(num_batches - 1), checkpoint_seconds=1e9)
-    assert "goes on" not in (tmp_path / "log.txt").read_text()
+    assert "resumes" not in (tmp_path / "log.txt").read_text()
     tiny_run(tmp_path, build=stopping())
-    assert "goes on at the start of step 2" in (tmp_path / "log.txt").read_text()
+    assert "resumes at the start of step 2" in (tmp_path / "log.txt").read_text()
     assert_like(tmp_path, expected)
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(
     assert not (tmp_path / "run" / "lock").exists()
     monkeypatch.undo()
     tiny_run(tmp_path / "run", build=stopping())
-    assert "goes on" in (tmp_path / "run" / "log.txt").read_text()
+    assert "resumes" in (tmp_path / "run" / "log.txt").read_text()
     assert_like(tmp_path / "run", whole("hfc")[0])
 
 
@@ -234,7 +234,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_previous_one_with_a_warning(stopp
     ):
         tiny_run(stopped, build=stopping())
     assert (
-        "goes on at the start of step 2" in (stopped / "log.txt").read_text()
+        "resumes at the start of step 2" in (stopped / "log.txt").read_text()
         and "WARNING" in (stopped / "log.txt").read_text()
     )
     assert_like(stopped, whole("hfc")[0])

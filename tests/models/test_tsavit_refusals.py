@@ -15,6 +15,7 @@ def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
         return create(name, pretrained=False, **kwargs)
 
     monkeypatch.setattr(timm, "create_model", recorded)
+    monkeypatch.setattr("avalanche_hfc.models.backbone.weights_file", lambda name: "a file")
     small()
     assert asked == [False]
     with pytest.raises(ValueError, match="msa_blocks"):

@@ -36,7 +36,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
     changed = override(own, {name: text})
     assert changed.leaves()[leaf] == value and type(changed.leaves()[leaf]) is type(value)
     assert (
-        changed.name == own.name
+        (changed.base or changed.name) == own.name
         and changed.overrides == {leaf: value}
         and changed.sources[leaf] == "given by the user"
     )
@@ -157,3 +157,21 @@ def test_values_as_text_are_what_override_reads():
         "0.5,0.75",
         "word",
     ]
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "name"),
+    [
+        (HFC, {"num_steps": "3"}, "cifar100-b0-t3-hfc@paper"),
+        (HFC, {"base_fraction": "0.5", "per_class": "7"}, "cifar100-b50-t10-m7-hfc@paper"),
+        (recipe("folder-t5-m3@small"), {"mem_size": "9"}, "folder-b0-t5-hfc@small"),
+        (recipe("folder-t5@small"), {"mem_size": "9", "epochs": "2"}, "folder-b0-t5-hfc@small"),
+    ],
+)
+def test_the_name_says_the_protocol_and_the_command_starts_from_the_name_before(own, given, name):
+    changed = override(own, given)
+    assert changed.name == name and f"hfc run {own.name} " in command(changed)
+    assert changed.base == (None if name == own.name else own.name)
+    twice = override(changed, {"num_steps": "4"})
+    assert "-t4-" in twice.name and twice.base == own.name
+    assert Recipe.from_dict(json.loads(json.dumps(twice.as_dict()))) == twice

@@ -4,9 +4,11 @@ import json
 
 import pandas as pd
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 
+from avalanche_hfc.recipes import DEMO_METHODS
 from avalanche_hfc.report.demo import draw_curves, rows_of, summary_of, table
+from avalanche_hfc.report.style import METHOD_COLOURS, SERIES
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS
 
@@ -21,6 +23,7 @@ def rows(seeds=(0,)):
                 step=step,
                 classes=2 * step + 2,
                 accuracy=value - 0.1 * seed,
+                average=sum(values[: step + 1]) / (step + 1) - 0.1 * seed,
                 forgetting=0.25 * step,
                 fh=0.01 * (step + 1),
                 seconds=1.5,
@@ -91,10 +94,13 @@ def test_the_picture_shows_a_curve_for_each_method(tmp_path):
     draw_curves(rows(), tmp_path / "both.png")
     draw_curves(rows().query("method == 'hfc'"), tmp_path / "one.png")
 
-    def reddish(name):
+    def colours(name):
         image = Image.open(tmp_path / name).convert("RGB")
-        colors = {color for count, color in image.getcolors(1 << 20) if count > 50}
-        return {(192, 57, 43), (133, 136, 140)} & colors
+        found = {colour for count, colour in image.getcolors(1 << 20) if count > 50}
+        hues = {
+            method: SERIES[METHOD_COLOURS.index(method) % len(SERIES)] for method in DEMO_METHODS
+        }
+        return {method for method, hue in hues.items() if ImageColor.getrgb(hue) in found}
 
-    assert reddish("both.png") == {(192, 57, 43), (133, 136, 140)}
-    assert reddish("one.png") == {(192, 57, 43)}
+    assert colours("both.png") == {"hfc", "avalanche-naive"}
+    assert colours("one.png") == {"hfc"}

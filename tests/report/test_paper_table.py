@@ -15,7 +15,15 @@ from avalanche_hfc.report.paper_figures import (
     fh_figure,
     lines_of,
 )
-from avalanche_hfc.report.paper_table import FORMS, paper_of, steps_of, table_of, title_of
+from avalanche_hfc.report.paper_table import (
+    FORMS,
+    own_cells,
+    paper_of,
+    steps_of,
+    table_of,
+    title_of,
+)
+from avalanche_hfc.report.tables import KEYS, markdown, paper_grid
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.tasks.table import TableRun, cells_of, runs_of
 
@@ -150,14 +158,29 @@ def test_the_losses_lead_their_own_host_step_by_step(tmp_path):
     assert "improvement" not in set(table[table["losses"] == "hfc"]["column"])
 
 
-def test_the_demonstrations_table_has_no_number_over_several_t(tmp_path):
-    cells = cells_of("imagenet1000", "demo", ["icarl"])
+def test_the_demonstrations_table_tells_its_own_data_and_no_number_of_the_paper(tmp_path):
+    cells = cells_of("imagenet1000", "demo", ["icarl", "hfc"])
     runs = runs_of(cells, 1, tmp_path)
-    write(runs[0], "icarl", 5)
+    for run in runs:
+        write(run, run.recipe.method.name, 5)
     table = table_of("imagenet1000", "demo", cells, rows_of(runs), paper_of())
-    assert table[["row", "column", "num_steps", "paper", "scale"]].values.tolist() == [
-        ["icarl", "average", 5.0, 75.4, "demo"]
+    assert table[[*KEYS, "scale"]].fillna(0).values.tolist() == [
+        [row, "host", "tiny-vit", "digits", 0, 5, 20, 0, column, "demo"]
+        for row, column in (("icarl", "average"), ("hfc", "average"))
     ]
+    assert table["paper"].isna().all() and table["gap"].isna().all()
+    text = markdown(paper_grid(table), title_of("imagenet1000", "demo", {}, None))
+    assert "gap" not in text.lower() and "| paper" not in text and "not at hand" not in text
+    assert "digits, B = 0%, T = 5, M = 20" in text and "ViT-Base" in text.splitlines()[0]
+
+
+def test_a_run_on_digits_stands_once_whatever_data_it_stands_in_for():
+    for table in ("plug-and-play", "ablation"):
+        cells = cells_of(table, "demo")
+        own = own_cells(cells)
+        assert len({name for _, name in cells}) == len(own) < len(cells)
+        assert {cell.dataset for cell, _ in own} == {"digits"}
+        assert [name for _, name in own] == [*dict.fromkeys(name for _, name in cells)]
 
 
 def test_fh_is_the_mean_over_steps_in_the_papers_unit(tmp_path):
@@ -176,7 +199,7 @@ def test_titles_are_the_papers_and_tell_what_was_changed():
     assert title_of("fh", "paper", {}, paper_of()) == captions["fh"]
     assert (
         title_of("fh", "paper", {"train.epochs": 3}, None)
-        == f"{captions['fh']}. Changed: train.epochs 3. The paper's numbers are not at hand"
+        == f"{captions['fh']}. Changed: train.epochs 3. The paper's numbers are not available"
     )
 
 

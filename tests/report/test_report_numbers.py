@@ -141,7 +141,7 @@ def test_the_fastest_fall_is_the_largest_per_step_since_the_latest_best():
     ].tolist() == pytest.approx([0.6, 0.3])
 
 
-def test_what_a_class_is_taken_for_is_a_share_of_all_its_images_over_the_seeds():
+def test_what_a_class_is_predicted_as_is_a_share_of_all_its_images_over_the_seeds():
     rows = {
         "step": [2, 2, 2, 1],
         "class": [7, 7, 7, 7],
@@ -249,9 +249,7 @@ def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
     (tmp_path / "empty" / "recipe.json").write_text("[1")
-    with pytest.raises(
-        ValueError, match=r"empty is no run folder: recipe\.json does not hold a recipe"
-    ):
+    with pytest.raises(ValueError, match=r"recipe\.json is not the recipe of a run"):
         read_runs([tmp_path / "empty"])
     bad = write_run(tmp_path / "bad", num_steps=2)
     (bad / "steps.csv").write_text("method,step,classes,accuracy\nhfc,0,2,1\n")

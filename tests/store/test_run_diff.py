@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from avalanche_hfc.cli.diff import diff as command
+from avalanche_hfc.cli.diff import in_words, rounded
 from avalanche_hfc.store.diff import FirstDifference, diff_runs
 
 TRAIN = [
@@ -75,9 +76,19 @@ def test_the_command_says_where_and_ends_with_1_if_they_part(tmp_path):
     assert same.exit_code == 0 and "agree in all 10 rows" in same.output
     apart = CliRunner().invoke(command, [str(a), str(b)])
     assert (
-        apart.exit_code == 1 and "step 1" in apart.output and "accuracy: 0.4, 0.1" in apart.output
+        apart.exit_code == 1
+        and "step 1" in apart.output
+        and "accuracy: 0.4 and 0.1" in apart.output
     )
     missing = CliRunner().invoke(command, [str(a), str(tmp_path / "none")])
     assert isinstance(missing.exception, FileNotFoundError)
     with pytest.raises(FileNotFoundError, match="is no run folder"):
         diff_runs(tmp_path, a)
+
+
+def test_numbers_are_rounded_as_far_as_they_still_differ_and_columns_are_words():
+    assert rounded("0.123456789", "0.223456789") == ("0.1235", "0.2235")
+    assert rounded("0.123456789", "0.123456111") == ("0.123457", "0.123456")
+    assert rounded("cosine", "") == ("cosine", "nothing")
+    assert rounded("1", "1.0") == ("1", "1.0")
+    assert in_words("lr") == "learning rate" and in_words("weight_spread") == "weight spread"

@@ -21,6 +21,7 @@ from avalanche_hfc.engine.sample_weights import WeightSpread, digest
 from avalanche_hfc.engine.step_rows import counts_of
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.plugins.steps import SampleWeights
+from avalanche_hfc.store.checkpoint_note import Damaged
 from avalanche_hfc.store.run_folder import RunFolder, RunRows, TrainFile
 
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -359,7 +360,9 @@ def test_rows_can_be_cut_to_counts_and_missing_ones_are_named(copied):
         "exemplars": 36,
         "train": 6,
     }
-    assert rows.lacking(rows.counts) == [] and rows.lacking(rows.counts | {"train": 7}) == ["train"]
+    rows.check(rows.note())
+    with pytest.raises(Damaged, match="missing from train.csv"):
+        rows.check(rows.note() | {"rows": rows.counts | {"train": 7}})
     kept = {"steps": 1, "classes": 2, "confusion": 3, "exemplars": 12, "train": 3}
     rows.keep(kept)
     assert rows.counts == kept == RunRows(RunFolder(copied)).counts

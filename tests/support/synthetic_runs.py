@@ -30,6 +30,9 @@ METHODS = {
     "hfc": (0.06, 0.16),
     "herding-replay": (0.13, 0.25),
     "finetune": (0.5, 0.9),
+    "icarl": (0.08, 0.2),
+    "podnet": (0.1, 0.22),
+    "foster": (0.07, 0.18),
 }  # share of its accuracy a class loses per step
 
 

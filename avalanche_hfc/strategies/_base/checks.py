@@ -1,9 +1,14 @@
 """Options of a method, checked at construction: the value met, and what is allowed. And its first
-step.
+step, its optimizer, its batches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from avalanche_hfc.plugins.steps import StepTable
 
@@ -50,6 +55,47 @@ def check_first_step(table: StepTable) -> None:
             f"The first step has one class only ({only}): there is nothing to tell it from. "
             "Begin with two or more."
         )
+
+
+def check_optimizer(owner: str, model: nn.Module, optimizer: Optimizer) -> None:
+    """Raise unless the optimizer has every parameter that requires gradients."""
+    present = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in present
+    ]
+    if missing:
+        raise ValueError(
+            f"{owner}: the optimizer lacks {len(missing)} parameters of the model that require "
+            f"gradients, such as {missing[0]}. Add them, or freeze them with "
+            "requires_grad_(False)."
+        )
+
+
+def check_labels(owner: str, targets: Tensor) -> None:
+    """Raise unless the labels of a batch are class ids."""
+    if targets.dtype != torch.int64:
+        raise ValueError(
+            f"{owner}: the labels of a batch must be class ids of dtype torch.int64, got "
+            f"{targets.dtype}."
+        )
+
+
+@contextmanager
+def named_dtypes(owner: str, model: nn.Module, x: Tensor) -> Iterator[None]:
+    """If a forward pass fails on images of another dtype than the weights, name both."""
+    try:
+        yield
+    except RuntimeError as error:
+        weights = (p.dtype for p in model.parameters() if p.is_floating_point())
+        expected = next(weights, x.dtype)
+        if x.dtype == expected:
+            raise
+        raise ValueError(
+            f"{owner}: the images are {x.dtype}, the weights of the model {expected}. Convert the "
+            f"images in the transform, or the model with model.to({x.dtype})."
+        ) from error
 
 
 def checked_fractions(owner: str, name: str, given: Any) -> float | tuple[float, ...]:

@@ -21,14 +21,20 @@ from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 
 class FrozenBackbone(IncrementalTemplate):
-    """A strategy that trains on features of the model as it was given: in eval mode, without
-    gradients, one forward per batch.
+    """A strategy that trains a head on frozen features of the model.
+
+    Features are computed once per batch, in eval mode and without gradients.
     """
 
+    trains_model = False
     mb_embedding: Tensor | None = None
 
     def frozen_embedding(self) -> Float[Tensor, "b D"]:
-        """The features of the batch being trained on, computed when first asked for."""
+        """The features of the current training batch, computed once.
+
+        Returns:
+            The embedding, shape ``(b, D)``.
+        """
         if self.mb_embedding is None:
             with torch.no_grad(), evaluation_mode(self.model):
                 self.mb_embedding = self.embed_batch()
@@ -45,12 +51,22 @@ class FrozenBackbone(IncrementalTemplate):
 
 
 class OnePass(FrozenBackbone):
-    """A strategy whose head is computed in one pass over the images of a step, under the eval
-    transform and in their order.
+    """A strategy whose head is computed in one pass over the images of a step.
 
-    Nothing is trained by gradients: the optimizer is never asked, `train_epochs` is 1, and every
-    image counts (`drop_last` is False). The losses of HFC and a memory are refused. The loss that
-    is logged is that of the head before it has seen the batch.
+    The images come in the order of the data, under the eval transform. Nothing is trained by
+    gradients, so the optimizer is not used, and neither the losses of HFC nor a memory can be
+    added. The logged loss of a batch is that of the head before it has learned the batch.
+
+    Args:
+        model: A model with `embed` and `classify`.
+        optimizer: An optimizer over the parameters of the model, as Avalanche requires; not used.
+        train_epochs: Must be 1.
+        drop_last: Must be False: every image counts.
+        plugins: Further plugins; the list is not changed.
+        **base_kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     takes_herding_replay = False
@@ -90,11 +106,23 @@ class OnePass(FrozenBackbone):
         )
 
     def make_head(self, linear: GrowingLinear) -> ClosedFormHead:
-        """The head of the method, in the place of the linear one."""
+        """Hook: build the head that replaces the linear one.
+
+        Args:
+            linear: The head of the model.
+
+        Returns:
+            The new head.
+        """
         raise NotImplementedError
 
     def learn(self, embedding: Float[Tensor, "b D"], targets: Int[Tensor, "b"]) -> None:
-        """Take the samples of a batch in."""
+        """Hook: add the samples of a batch to the head or to the sums it is computed from.
+
+        Args:
+            embedding: Features, shape ``(b, D)``.
+            targets: Class ids, shape ``(b,)``.
+        """
         raise NotImplementedError
 
     def train_dataset_adaptation(self, **kwargs: Any) -> None:
@@ -107,7 +135,7 @@ class OnePass(FrozenBackbone):
         super().make_train_dataloader(shuffle=False, drop_last=drop_last, **kwargs)
 
     def backward(self) -> None:
-        """There is nothing to differentiate."""
+        """Do nothing: no loss is differentiated."""
 
     def optimizer_step(self) -> None:
         self.learn(self.frozen_embedding(), self.mb_y)

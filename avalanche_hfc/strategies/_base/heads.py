@@ -5,6 +5,7 @@ old one.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -40,21 +41,23 @@ def put_head(
     build: Callable[[GrowingLinear], Head],
 ) -> Head:
     """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that
-    kind is taken as it is.
+    kind is taken as it is. A head that has learned classes is refused.
     """
     head = getattr(model, "head", None)
-    if isinstance(head, kind):
-        return head
-    if not isinstance(head, GrowingLinear):
+    if not isinstance(head, GrowingLinear | kind):
         raise ValueError(
             f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got "
             f"a head of {type(head).__name__}."
         )
     if head.out_features:
         raise ValueError(
-            f"{owner} puts a {kind.__name__} into the model; its head has learned "
-            f"{int(head.seen.sum())} classes already."
+            f"{owner} needs a model whose head has learned nothing; this {type(head).__name__} has "
+            f"learned {int(torch.as_tensor(head.seen).sum())} classes. To "
+            "resume a training, use load_state_dict."
         )
+    if isinstance(head, kind):
+        return head
+    assert isinstance(head, GrowingLinear)  # the other kind that is allowed
     new = build(head)
     model.head = new.to(head.weight)
     exchange_parameters(optimizer, list(head.parameters()), list(new.parameters()))

@@ -1,8 +1,8 @@
 """What the methods of the paper share: an objective of named terms, the memory, the frozen teacher,
-and the places where L_FC and L_RD go.
+and the places where L_FC and L_RD enter.
 
-`b` samples, `C` columns; a column is a class id. `steps` holds the step that brought each class, -1
-where none has yet.
+`b` samples, `C` columns; a column is a class id. `steps` holds the step that introduced each class,
+-1 for classes not seen yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,13 +52,26 @@ class TeacherPlugin(SupervisedPlugin):
 
 
 class Method(IncrementalTemplate):
-    """A method that minimises the sum of `objective()` in its main phase. `criterion` serves in
-    evaluation only.
+    """Base class of methods that minimise the sum of `objective()` in their main phase.
 
-    `losses` puts the losses of HFC into the method, from the second step on: "gfc" weighs its
-    classification loss as L_FC does, "grd" puts L_RD in the place of its distillation of logits, or
-    adds it where there is none, "hfc" does both; "host" does neither. `gradient` is where GFC's
-    weights come from.
+    Override `classification`, `distillation`, `further_terms`, `phases` and the other hooks to
+    write a method. The losses of HFC can be added to each of them, from the second step on.
+
+    Args:
+        model: The model to train.
+        optimizer: An optimizer over the parameters of the model.
+        criterion: Loss used in evaluation only.
+        losses: ``"gfc"`` weights the classification loss as L_FC does; ``"grd"`` replaces the
+            distillation of logits by L_RD, or adds L_RD if there is none; ``"hfc"`` does both;
+            ``"host"`` does neither.
+        gradient: Source of the weights of L_FC, a key of `gradients`.
+        plugins: Further plugins; the list is not changed.
+        memory: A replay plugin.
+        own_plugins: Plugins of a subclass, placed after all others.
+        **base_kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate.
+
+    Raises:
+        ValueError: If a value is not allowed or has no effect with the others.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("hfc_losses", "gradient")
@@ -100,6 +113,17 @@ class Method(IncrementalTemplate):
     def check_options(
         self, losses: str, gradient: str, criterion: Criterion, plugins: Sequence[BasePlugin]
     ) -> None:
+        """Reject arguments of the constructor that are not allowed or have no effect.
+
+        Args:
+            losses: As in the constructor.
+            gradient: As in the constructor.
+            criterion: As in the constructor; it must be a plain cross-entropy.
+            plugins: Plugins of the user, which must not add the losses of HFC a second time.
+
+        Raises:
+            ValueError: If one of them is rejected.
+        """
         name = type(self).__name__
         lookup(LOSSES, losses, "losses")
         lookup(self.gradients, gradient, "gradient")
@@ -125,12 +149,12 @@ class Method(IncrementalTemplate):
 
     @property
     def compensates(self) -> bool:
-        """Whether L_FC is in."""
+        """Whether the method uses L_FC."""
         return self.hfc_losses in ("gfc", "hfc")
 
     @property
     def relates(self) -> bool:
-        """Whether L_RD is in."""
+        """Whether the method uses L_RD."""
         return self.hfc_losses in ("grd", "hfc")
 
     # The objective
@@ -145,7 +169,18 @@ class Method(IncrementalTemplate):
     def objective(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
-        """The terms whose sum is minimised. In the first step the classification loss alone."""
+        """Compute the loss terms of a batch; their sum is minimised.
+
+        In the first step the classification loss is the only term.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            A scalar for each term, by its name.
+        """
         losses = self.classification(logits, targets, steps)
         if not self.num_old:
             return {"classification": losses.mean()}
@@ -171,21 +206,48 @@ class Method(IncrementalTemplate):
     def classification(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> Float[Tensor, "b"]:
-        """ℓ_i of each sample."""
+        """Hook: the classification loss of each sample. By default the cross-entropy.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            One loss per sample, shape ``(b,)``.
+        """
         return cross_entropy(logits, targets, steps)
 
     def own_gradient(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> Float[Tensor, "b"]:
-        """|Γ_i|: the derivative of ℓ_i with respect to the logit of the true class, before any
-        factor.
+        """Hook: the derivative |Γ_i| of `classification` with respect to the logit of the target.
+
+        The weights of L_FC are computed from it. Factors of the loss are not included.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            One absolute value per sample, shape ``(b,)``.
         """
         return softmax_gradient(logits, targets, steps)
 
     def distillation(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
-        """The method's own distillation of logits, which L_RD takes the place of."""
+        """Hook: the distillation of logits of the method, which L_RD replaces.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            A scalar for each term, by its name. By default there are none.
+        """
         return {}
 
     def relation(
@@ -195,36 +257,67 @@ class Method(IncrementalTemplate):
         steps: Int[Tensor, "C"],
         weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
-        """L_RD in the form that fits the method's outputs."""
+        """Hook: L_RD in the form that fits the outputs of the method.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+            weights: The weights of L_FC, shape ``(b,)``.
+
+        Returns:
+            A scalar.
+        """
         return relation_distillation(logits, targets, self.teacher_logits(), steps, weights=weights)
 
     def further_terms(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
-        """What neither loss of HFC touches."""
+        """Hook: loss terms that the losses of HFC do not change.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            A scalar for each term, by its name. By default there are none.
+        """
         return {}
 
     @property
     def classification_factor(self) -> float:
+        """Factor of the classification loss from the second step on."""
         return 1.0
 
     @property
     def distillation_factor(self) -> float:
+        """Factor of the distillation of logits, or of L_RD if it replaces it."""
         return 1.0
 
     @property
     def num_old(self) -> int:
+        """K_o, the number of old classes in the current step."""
         return StepTable.of(self).num_old
 
     @property
     def old_fraction(self) -> float:
-        """ρ = K_o / K."""
+        """ρ = K_o/K, the fraction of the classes seen that are old."""
         return StepTable.of(self).old_fraction
 
     def sample_weights(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> Float[Tensor, "b"]:
-        """W_i of L_FC from the gradient asked for."""
+        """The weights of L_FC, from the gradient that `gradient` selects.
+
+        Args:
+            logits: Logits of the model, shape ``(b, C)``.
+            targets: Class ids, shape ``(b,)``.
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            One weight per sample, shape ``(b,)``.
+        """
         if self.gradient == "softmax":
             weights = compensation_weights(logits, targets, steps)
         else:
@@ -243,7 +336,13 @@ class Method(IncrementalTemplate):
             self.teacher_logits()
 
     def teacher_logits(self) -> Float[Tensor, "b K"]:
-        """The teacher's logits of the batch, one forward however often they are asked for."""
+        """The logits of the teacher, the model of the previous step, for the current batch.
+
+        They are computed once per batch.
+
+        Returns:
+            Logits, shape ``(b, K)`` with one column for each class of the teacher's head.
+        """
         return FrozenTeacher.of(self).output(self.mb_x, self._teacher_forward)
 
     def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
@@ -252,7 +351,11 @@ class Method(IncrementalTemplate):
         return model.classify(model.embed(x, self.mb_prefix))  # type: ignore[operator]
 
     def teacher_features(self) -> tuple[Features, Float[Tensor, "b K"]]:
-        """The teacher's features and logits of the batch, from one forward."""
+        """The features and logits of the teacher for the current batch, from one forward.
+
+        Returns:
+            The features and the logits, shape ``(b, K)``.
+        """
 
         def forward(model: Any, x: Tensor) -> tuple[Features, Tensor]:
             features = model.features(x)

@@ -1,5 +1,5 @@
-"""The parts of a step that come after the main epochs: balanced tuning, compression. Own data, own
-optimizer, own loss.
+"""The phases of a step after the main epochs, such as balanced tuning and compression, each with
+its data, optimizer and loss.
 """
 
 import inspect
@@ -27,35 +27,67 @@ COUNTED = (
 
 
 class PhasePlugin(SupervisedPlugin):
-    """Avalanche's events, and those of the epochs and batches of a method's later phases.
+    """A plugin with Avalanche's callbacks and further ones for the phases after the main epochs.
 
-    Inside, `strategy.phase` is the name of the phase and `strategy.phase_running` the Phase: its
-    optimizer, epoch and batch.
+    During a callback `strategy.phase` is the name of the phase and `strategy.phase_running` the
+    `Phase`, with its optimizer, epoch and batch.
     """
 
     def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        """Before an epoch of a phase after the main one; `strategy.phase` is its name."""
+        """Called before each epoch of a phase after the main epochs.
+
+        Args:
+            strategy: The strategy that is training.
+            **kwargs: The arguments that `train` was given.
+        """
 
     def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        """After an epoch of a phase after the main one."""
+        """Called after each epoch of a phase after the main epochs.
+
+        Args:
+            strategy: The strategy that is training.
+            **kwargs: The arguments that `train` was given.
+        """
 
     def before_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        """Before a batch of such a phase; `strategy.phase_running.batch` is (x, targets)."""
+        """Called before each batch of such a phase.
+
+        Args:
+            strategy: The strategy; `strategy.phase_running.batch` is ``(x, targets)``.
+            **kwargs: Not used.
+        """
 
     def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        """After the update by such a batch; `strategy.loss_terms` are its terms."""
+        """Called after the update of each batch of such a phase.
+
+        Args:
+            strategy: The strategy; `strategy.loss_terms` are the loss terms of the batch.
+            **kwargs: Not used.
+        """
 
 
 class Phase:
-    """`num_epochs` epochs over `data()`, minimising the sum of `loss(x, targets)` by the parameters
-    of `module` that require gradients.
+    """Epochs after the main ones, with another loss, on other data.
 
-    `start` is what is done once, before the first epoch; `entered` is a context that holds for all
-    epochs, and is entered again when an interrupted phase goes on. `finish` comes after the last
-    epoch. The optimizer is of the kind of the strategy's, with a fresh state and the groups that
-    the strategy's had at construction: `lr` makes the rate of a group in the phase of that in
-    `first_groups`; `overrides` are options of all groups. `schedule`: the rates stay, or fall to 0
-    along a cosine. `limit`: gradient entries are kept within ±limit.
+    The parameters of `module` that require gradients are trained, by an optimizer of the same class
+    as the strategy's, with a fresh state and the parameter groups that the strategy's had at
+    construction.
+
+    Args:
+        name: Name of the phase, as in ``strategy.phase``.
+        num_epochs: Number of epochs.
+        first_groups: The parameter groups of the strategy's optimizer at construction.
+        lr: Maps the learning rate of a group in `first_groups` to that in the phase.
+        module: Returns the module to train; called when the phase begins.
+        data: Returns the data of the phase.
+        loss: Maps images and targets to loss terms by name; their sum is minimised.
+        entered: Returns a context manager that holds for all epochs. It is entered again when an
+            interrupted phase is resumed.
+        start: Called once, before the first epoch; not when the phase is resumed.
+        finish: Called once, after the last epoch.
+        schedule: ``"constant"``, or ``"cosine"`` for rates that fall to 0 along a cosine.
+        overrides: Options of the optimizer for all groups, such as `weight_decay`.
+        limit: Gradient entries are clipped to ±limit; None for no clipping.
     """
 
     def __init__(
@@ -96,8 +128,13 @@ class Phase:
     def run(
         self, strategy: Strategy, event: str | None, saved: State | None, **kwargs: object
     ) -> None:
-        """All epochs; those that are left if `saved` is the state of this phase, taken in
-        `event`.
+        """Train all epochs, or the remaining ones of an interrupted phase.
+
+        Args:
+            strategy: The strategy that is training.
+            event: The callback in which `saved` was taken; None to begin the phase.
+            saved: A return value of `state_dict`; None to begin the phase.
+            **kwargs: The arguments that `train` was given.
         """
         if saved is None and self.start is not None:
             self.start()
@@ -172,6 +209,14 @@ class Phase:
         self.batch, strategy.loss_terms = None, {}
 
     def state_dict(self, strategy: Strategy) -> State:
+        """The state of a running phase, to resume it from.
+
+        Args:
+            strategy: The strategy that is training.
+
+        Returns:
+            Tensors and plain data only.
+        """
         module = self.module()
         return {
             "name": self.name,
@@ -181,6 +226,12 @@ class Phase:
         }
 
     def load(self, strategy: Strategy, saved: State) -> None:
+        """Restore what `state_dict` returned.
+
+        Args:
+            strategy: The strategy that is training.
+            saved: A return value of `state_dict`.
+        """
         self.epoch = saved["epoch"]
         self.optimizer.load_state_dict(saved["optimizer"])
         if saved["module"] is not None:
@@ -194,9 +245,7 @@ def run_phases(
     saved: State | None,
     **kwargs: object,
 ) -> None:
-    """The phases of a step in turn; from the one in which a state was saved, if `event` is one of a
-    phase.
-    """
+    """Run the phases of a step, from the interrupted one on if `event` is a callback of a phase."""
     for phase in phases:
         if event in EVENTS:
             assert saved is not None
@@ -229,9 +278,7 @@ def optimizer_like(
     parameters: Iterable[nn.Parameter] | Iterable[Options],
     **overrides: object,
 ) -> Optimizer:
-    """An optimizer of the same kind and options over other parameters, or groups of them, with a
-    fresh state.
-    """
+    """An optimizer of the same class and options for other parameters, with a fresh state."""
     accepted = inspect.signature(type(optimizer).__init__).parameters
     takes_all = any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
@@ -248,8 +295,9 @@ def optimizer_like(
 
 @contextmanager
 def trained_only(model: nn.Module, *parts: nn.Module, eval_mode: bool = False) -> Iterator[None]:
-    """Inside, only these parts of the model require gradients; the rest is in eval mode if asked
-    for. Put back afterwards.
+    """A context in which only these parts of the model are trained.
+
+    The rest is in eval mode if `eval_mode` is True. Flags and modes are restored at the end.
     """
     flags = {parameter: parameter.requires_grad for parameter in model.parameters()}
     modes = {module: module.training for module in model.modules()}

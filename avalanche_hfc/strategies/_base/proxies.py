@@ -32,18 +32,34 @@ NME_SHARPNESS = 9.0  # features and proxies scaled by 3
 
 
 class ProxyMethod(BalancedTuning, NMEMethod):
-    """A method with PODNet's classifier. `nca` is its form; the head of the model becomes a
-    CosineHead.
+    """Base class of methods with PODNet's classifier; the head of the model becomes a `CosineHead`.
 
-    From the second step on: new proxies are `num_proxies` k-means centres of a class's features;
-    old proxies rest while backbone, new proxies and scale train; then balanced tuning trains the
-    proxies alone, at half the head's rate if `tune_lr` is None. The backbone rests in eval mode
-    meanwhile. Every gradient entry is kept within ±5, in both phases. The head's scale η starts at
-    1 and is trained by the optimizer if that is a torch.optim.SGD. An optimizer like AdamW would
-    move one number by no more than its rate in an update: under any other optimizer η has the
-    authors' rule, SGD with momentum 0.9 at `scale_lr`, times what the schedule leaves of the head's
-    rate. With inference="nme" the head is sharper by 9 and its scale stays 1. `gradient="nca"` is
-    the true derivative of the NCA; "host" is 1 - p, which it equals on correct samples.
+    From the second step on, new proxies start at k-means centres of the features of their class.
+    Old proxies are frozen while backbone, new proxies and scale are trained; balanced tuning then
+    trains all proxies with the backbone frozen in eval mode. Every gradient entry is clipped to ±5
+    in both phases.
+
+    The scale η of the head starts at 1. A torch.optim.SGD trains it like any other parameter. Other
+    optimizers, such as AdamW, move a single number by at most their learning rate in an update, so
+    η would stay near 1: with them it has the rule of the authors, SGD with momentum 0.9. With
+    ``inference="nme"`` η stays 1 and the similarities are multiplied by 9.
+
+    Args:
+        model: The model to train, with the methods listed in `needs`.
+        optimizer: An optimizer over the parameters of the model.
+        nca: Form of the NCA loss: ``"code"`` as released, without margin and hinge, or ``"paper"``
+            as printed.
+        num_proxies: Number of proxies of each class.
+        tune_epochs: Number of epochs of balanced tuning, from the second step on.
+        tune_lr: Learning rate of balanced tuning. By default half of the head's.
+        scale_lr: Learning rate of η with an optimizer other than SGD; it follows the schedule of
+            the head's rate.
+        inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
+        **kwargs: Arguments of `NMEMethod`. `gradient` may also be ``"nca"``, the derivative of the
+            NCA; ``"host"`` is 1 - p, which equals it on correctly classified samples.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("nca", "tune_epochs", "tune_lr", "scale_lr")
@@ -102,7 +118,14 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         return nca_gradient(logits, targets, steps, form=form, scale=self.model.head.scale)
 
     def step_factor(self, steps: Int[Tensor, "C"]) -> Float[Tensor, ""]:
-        """s = √(K/K_t)."""
+        """The factor s = √(K/K_t) of the distillation terms.
+
+        Args:
+            steps: For each class the step that introduced it, -1 if not seen yet, shape ``(C,)``.
+
+        Returns:
+            s, a scalar.
+        """
         return step_factor(steps)
 
     # Forward: maps where they are distilled
@@ -139,7 +162,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
             self.scale_rule.clear()
 
     def make_optimizer(self, reset_optimizer_state: bool = False, **kwargs: Any) -> None:
-        """Whoever asks Avalanche for a reset of the optimizer means that of the scale as well."""
+        """Reset the optimizer of the scale together with that of the model."""
         super().make_optimizer(reset_optimizer_state=reset_optimizer_state, **kwargs)
         if reset_optimizer_state and self.scale_rule is not None:
             self.scale_rule.clear()
@@ -177,7 +200,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
 
     @contextmanager
     def tuning(self) -> Iterator[None]:
-        """Proxies train, nothing else does."""
+        """Train the proxies only, with the backbone in eval mode."""
         with trained_only(self.model, eval_mode=True):
             self.model.head.train()
             self.model.head.set_phase("tune")

@@ -22,10 +22,15 @@ INFERENCES = {"head": "the largest logit", "nme": "the nearest mean of exemplars
 
 
 class ReplayMethod(Method):
-    """A method that trains on the new data and its exemplars in one shuffled pool.
+    """A method that trains on new data and exemplars in one shuffled pool.
 
-    `mem_size` exemplars in total (2000 if nothing is said) or `per_class` of each class; `rule` as
-    in `herding_order`.
+    Args:
+        mem_size: Number of exemplars of all classes together. 2000 if `per_class` is not given
+            either.
+        per_class: Number of exemplars of each class.
+        rule: How exemplars are chosen, see `herding_order`. By default the rule of the method.
+        own_plugins: Plugins of a subclass, placed after all others.
+        **kwargs: Arguments of `Method`.
     """
 
     memory: HerdingReplayPlugin
@@ -44,12 +49,21 @@ class ReplayMethod(Method):
         super().__init__(memory=memory, own_plugins=own_plugins, **kwargs)
 
     def make_memory(self, **budget: Any) -> HerdingReplayPlugin:
+        """Hook: build the exemplar memory.
+
+        Args:
+            **budget: `mem_size`, `per_class` and `rule` of the constructor.
+
+        Returns:
+            The replay plugin.
+        """
         return HerdingReplayPlugin(**budget)
 
 
 class BalancedReplay(ReplayMethod):
-    """A replay method whose classification counts 1-ρ and whose distillation counts ρ, ρ =
-    K_o/K.
+    """A replay method with the factors 1-ρ for classification and ρ for distillation.
+
+    ρ = K_o/K is the fraction of old classes.
     """
 
     distils = True
@@ -64,11 +78,18 @@ class BalancedReplay(ReplayMethod):
 
 
 class NMEMethod(ReplayMethod):
-    """A method with two classifiers: `inference` is "head", the largest logit, or "nme", the
-    nearest mean of exemplars.
+    """A replay method that predicts by its head or by the nearest mean of exemplars.
 
-    `flip` averages the means over the mirrored exemplars. The means are those of the end of the
-    last step: an evaluation inside a step asks the head.
+    The means are computed at the end of a step: an evaluation within a step uses the head.
+
+    Args:
+        inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
+        flip: Average the means with those of mirrored exemplars.
+        own_plugins: Plugins of a subclass, placed after all others.
+        **kwargs: Arguments of `ReplayMethod`.
+
+    Raises:
+        ValueError: If a value is not allowed.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("inference", "flip")
@@ -103,8 +124,10 @@ class NMEMethod(ReplayMethod):
 
 
 class NearestMeans(SupervisedPlugin):
-    """c_k, the unit mean of the unit features of class k's exemplars: found once after a step, with
-    the model of its end.
+    """Computes c_k, the unit mean of the unit features of the exemplars of class k, after a step.
+
+    Args:
+        flip: Average the means with those of mirrored exemplars.
     """
 
     def __init__(self, *, flip: bool):

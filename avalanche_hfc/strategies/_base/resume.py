@@ -1,6 +1,4 @@
-"""Where a training is: inside which step, in whose callback. What a state must know to be gone on
-from.
-"""
+"""Where a training is: within which step, in whose callback. A state needs it to resume."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from avalanche_hfc.plugins.steps import StepTable
 
 
 class Resume(Protocol):
-    """A loaded state of an interrupted step, not yet gone on from."""
+    """A loaded state of an interrupted step that has not been resumed yet."""
 
     state: State
 
@@ -30,7 +28,7 @@ class Progress:
         self.evaluating = False
         self.turn: tuple[str, int] | None = None
         self.resume: Resume | None = None
-        self.saved_phase: State | None = None  # of the state gone on from
+        self.saved_phase: State | None = None  # of the state that is resumed
         self._had_turn: dict[
             str, int
         ] = {}  # event -> plugins that had their turn before the state was saved

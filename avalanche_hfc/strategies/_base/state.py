@@ -1,5 +1,5 @@
-"""A strategy's state as tensors and plain data: written by one process, read by another, the
-training goes on bit for bit.
+"""A strategy's state as tensors and plain data: one process saves it, another loads it and resumes
+the training bit for bit.
 """
 
 import copy
@@ -80,6 +80,7 @@ def save_state(strategy: Strategy) -> State:
             if strategy.phase_running is None
             else strategy.phase_running.state_dict(strategy),
             "settings": strategy.chosen(),
+            "training": training_settings(strategy),
             "method": strategy.method_state(),
             "stop_training": strategy._stop_training,
             "model": dict(strategy.model.state_dict()),
@@ -131,6 +132,7 @@ def load_state(strategy: Strategy, state: State) -> None:
             f"optimizer is {kind}."
         )
     check_settings(strategy, state)
+    check_training(strategy, state)
     check_plugins(strategy, state)
     state = copy.deepcopy(state)
     strategy.model.to(strategy.device)
@@ -160,12 +162,12 @@ def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
 
 
 def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
-    """The order in which the optimizer of the state met its parameters: one that grew step by step
-    has another than a fresh one.
+    """The parameters that the optimizer of the state had, in the order in which it met them: one
+    that grew step by step has another than a fresh one.
     """
     parameters = dict(strategy.model.named_parameters())
     for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
-        if None not in own and len(own) == len(group["params"]):
+        if None not in own:
             group["params"] = [parameters[str(name)] for name in own]
 
 
@@ -235,7 +237,7 @@ def plugin_state(plugin: object) -> State | None:
 
 
 def check_settings(strategy: Strategy, state: State) -> None:
-    """Raise for a state of other options: going on would be another training."""
+    """Raise for a state with other options: to resume it would be another training."""
     now = strategy.chosen()
     later = {name: SINCE_0_1[f"method.{name}"] for name in now if f"method.{name}" in SINCE_0_1}
     before = later | state["settings"]
@@ -244,7 +246,7 @@ def check_settings(strategy: Strategy, state: State) -> None:
         raise ValueError(
             f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier "
             "version saved it, which trained otherwise. "
-            "Train again, or go on with that version."
+            "Train again, or resume with that version."
         )
     changed = [
         f"{name} {before.get(name)!r}, now {value!r}"
@@ -254,6 +256,34 @@ def check_settings(strategy: Strategy, state: State) -> None:
     if changed:
         raise ValueError(
             f"load_state_dict: the state was trained with other options ({'; '.join(changed)})."
+        )
+
+
+def training_settings(strategy: Strategy) -> State:
+    """What the strategy was given for its training beside the options of the method."""
+    return {
+        "learning rate": strategy.optimizer.defaults.get("lr"),
+        "train_mb_size": strategy.train_mb_size,
+        "train_epochs": strategy.given_epochs,
+    }
+
+
+def check_training(strategy: Strategy, state: State) -> None:
+    """Raise for a state of another learning rate or batch size, and inside a step of another number
+    of epochs: between steps that may change.
+    """
+    before = state.get("training", {})  # an earlier version did not keep it
+    changed = [
+        f"{name} {before[name]!r}, now {value!r}"
+        for name, value in training_settings(strategy).items()
+        if name in before
+        and before[name] != value
+        and (name != "train_epochs" or state["turn"] is not None)
+    ]
+    if changed:
+        raise ValueError(
+            f"load_state_dict: the state was trained otherwise ({'; '.join(changed)}). Build the "
+            "strategy as it was."
         )
 
 

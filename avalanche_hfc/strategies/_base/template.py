@@ -12,17 +12,33 @@ from avalanche.models import DynamicModule
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import CrossEntropyLoss, Module
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.herding import exemplars_of
-from avalanche_hfc.plugins.steps import StepTable, classes_of, known_classes
-from avalanche_hfc.strategies._base.checks import check_first_step, check_flags
+from avalanche_hfc.plugins.steps import (
+    StepTable,
+    check_logits,
+    check_single_head,
+    classes_of,
+    known_classes,
+)
+from avalanche_hfc.strategies._base.adaptation import EvalAdaptation
+from avalanche_hfc.strategies._base.checks import (
+    check_first_step,
+    check_flags,
+    check_labels,
+    check_optimizer,
+    named_dtypes,
+)
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
+from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.resume import Progress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -34,15 +50,18 @@ class IncrementalTemplate(SupervisedTemplate):
     It adds to Avalanche's SupervisedTemplate:
 
     - The logits of classes not trained yet are -1000, in training and evaluation, for every head.
+      Before the first step all columns of the model count, as those of a head trained before.
     - `eval` has no side effects: the model does not grow (outputs are padded up to the largest
-      label), and the random state and the batch, output and loss of a running training are
-      restored.
+      label), modules that follow the experience are restored, and so are the random state and the
+      batch, output and loss of a running training.
     - A loss that is not finite stops the training at the end of the epoch, with step, epoch and
       loss terms in the message.
     - Training can stop after any epoch and resume in a new strategy with the same weights, bit for
       bit; see `state_dict` and `load_state_dict`.
 
     Args:
+        model: The model to train, with one head for all classes. It returns logits.
+        optimizer: An optimizer over the parameters of the model. Frozen ones may be absent.
         plugins: Further plugins; the list is not changed.
         eval_mb_size: Batch size of evaluation. By default that of training.
         reset_optimizer: Clear the optimizer's moments before each step; its parameter groups with
@@ -51,8 +70,12 @@ class IncrementalTemplate(SupervisedTemplate):
         drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
             Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
             precedence.
-        **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `model`, `optimizer`,
-            `criterion`, `train_mb_size`, `train_epochs`, `device` and `evaluator`.
+        **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `criterion`,
+            `train_mb_size`, `train_epochs`, `device` and `evaluator`.
+
+    Raises:
+        ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
+            requires gradients.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -66,10 +89,18 @@ class IncrementalTemplate(SupervisedTemplate):
     trains_on_stream: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
     inference = "head"
+    trains_model: ClassVar[bool] = True  # whether it trains every parameter that is not frozen
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "__init__" in vars(cls):
+            leading(*LEADING, criterion=CrossEntropyLoss())(cls.__init__)
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
         *,
+        model: Module,
+        optimizer: Optimizer,
         plugins: Sequence[BasePlugin] | None = None,
         eval_mb_size: int | None = None,
         reset_optimizer: bool = True,
@@ -77,9 +108,19 @@ class IncrementalTemplate(SupervisedTemplate):
         **base_kwargs: object,
     ):
         check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
-        super().__init__(plugins=list(plugins or ()), eval_mb_size=eval_mb_size, **base_kwargs)
+        check_single_head(type(self).__name__, model)
+        if self.trains_model:
+            check_optimizer(type(self).__name__, model, optimizer)
+        super().__init__(
+            model=model,
+            optimizer=optimizer,
+            plugins=list(plugins or ()),
+            eval_mb_size=eval_mb_size,
+            **base_kwargs,
+        )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
+        self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
         self.loss_terms: dict[str, Tensor] = {}
@@ -88,53 +129,67 @@ class IncrementalTemplate(SupervisedTemplate):
         self.draw_seed: int | None = None
         self.progress = Progress()
         self._eval_width = 0
+        self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
 
     # Training
 
     def _before_training_exp(self, **kwargs: object) -> None:
         table = StepTable.of(self)
-        before = table.state_dict()
+        before, in_step = table.state_dict(), self.progress.in_step
         self.progress.in_step = True
         try:
             if self.progress.resume is not None:
                 self.progress.resume.check(self.experience, table)
             table.learn(self.experience, self.clock.train_exp_counter)
+            check_first_step(table)
             growing = any(isinstance(module, DynamicModule) for module in self.model.modules())
             self._fixed_head_classes = 0 if growing else max(known_classes(self.experience)) + 1
-            check_first_step(table)
             super()._before_training_exp(**kwargs)
             if self.progress.resume is None:
                 if self.reset_optimizer:
                     self.clear_moments()
                 self.begin_step(**kwargs)
         except ValueError:  # refused: the step has not begun
-            self.progress.in_step = False
+            self.progress.in_step = in_step
             table.load_state_dict(before)
             raise
 
     def make_optimizer(self, **kwargs: Any) -> None:
         place_parameters(self.optimizer, self.model, self.optimized_param_id or {})
+        groups = self.optimizer.param_groups
+        present = {id(parameter) for group in groups for parameter in group["params"]}
         super().make_optimizer(**kwargs)
+        for group in groups:  # Avalanche adds every parameter, frozen ones as well
+            group["params"] = [p for p in group["params"] if p.requires_grad or id(p) in present]
 
     def clear_moments(self) -> None:
-        """Forget the moments of the optimizer; a method with another optimizer of its own extends
-        it.
+        """Clear the moments of the optimizer.
+
+        A method with a second optimizer overrides this and clears its moments as well.
         """
         self.optimizer.state.clear()
 
     def begin_step(self, **kwargs: object) -> None:
-        """What a method does once, when the model has grown and before the first epoch. A resumed
-        step has done it.
+        """Hook: called once in each step, after the model has grown and before the first epoch.
+
+        It is not called again when an interrupted step is resumed.
+
+        Args:
+            **kwargs: The arguments that `train` was given, such as `num_workers`.
         """
 
     def phases(self) -> Sequence[Phase]:
-        """What follows the main epochs of the step being trained."""
+        """Hook: the phases that follow the main epochs of the current step.
+
+        Returns:
+            The phases in the order in which they run. By default there are none.
+        """
         return ()
 
     @property
     def phase(self) -> str:
-        """The name of the phase that runs: "train" is that of the main epochs."""
+        """The name of the phase that is running, ``"train"`` during the main epochs."""
         return "train" if self.phase_running is None else self.phase_running.name
 
     def _train_exp(
@@ -162,8 +217,12 @@ class IncrementalTemplate(SupervisedTemplate):
             self.end_step(**kwargs)
 
     def end_step(self, **kwargs: object) -> None:
-        """What a method does once, when the last phase is over and before `after_training_exp` of
-        the plugins.
+        """Hook: called once in each step, after the last phase.
+
+        The `after_training_exp` callbacks of the plugins follow.
+
+        Args:
+            **kwargs: The arguments that `train` was given, such as `num_workers`.
         """
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
@@ -188,11 +247,10 @@ class IncrementalTemplate(SupervisedTemplate):
     def forward(self) -> Tensor:
         """Logits of the batch; -1000 in the columns of classes not seen."""
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
-        if (
-            self.is_eval and not StepTable.of(self).num_seen
-        ):  # nothing has been learned; not every head can answer yet
-            return torch.full((len(self.mb_x), self._eval_width), UNSEEN_LOGIT, device=self.device)
-        logits = self.model_logits()
+        check_labels(type(self).__name__, self.mb_y)
+        with named_dtypes(type(self).__name__, self.model, self.mb_x):
+            logits = self.model_logits()
+        check_logits(logits)
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
                 f"The benchmark has class {self._fixed_head_classes - 1}, the model gives "
@@ -204,16 +262,28 @@ class IncrementalTemplate(SupervisedTemplate):
             logits = F.pad(
                 logits, (0, max(self._eval_width - logits.shape[1], 0)), value=UNSEEN_LOGIT
             )
-        return logits.masked_fill(StepTable.of(self).on(logits) < 0, UNSEEN_LOGIT)
+        table = StepTable.of(self)
+        if not table.num_seen:
+            return logits  # evaluated before the first step: what was trained before counts
+        return logits.masked_fill(table.on(logits) < 0, UNSEEN_LOGIT)
 
     def model_logits(self) -> Tensor:
-        """Logits of the batch as the model gives them."""
+        """Hook: compute the logits of the current batch, in training and in evaluation.
+
+        Returns:
+            The logits of the model, shape ``(b, C)``. The columns of classes not seen yet are
+            masked afterwards.
+        """
         if self.is_training and self.mb_prefix is not None:
             return self.model.classify(self.embed_batch())
         return super().forward()
 
     def embed_batch(self) -> Tensor:
-        """The model's embedding of the batch, in training."""
+        """Embed the current training batch; a frozen prefix that is already computed is used.
+
+        Returns:
+            The embedding, shape ``(b, D)``.
+        """
         return (
             self.model.embed(self.mb_x)
             if self.mb_prefix is None
@@ -226,11 +296,12 @@ class IncrementalTemplate(SupervisedTemplate):
         """
         if getattr(self.model, "shares_prefix", False):
             torch.clear_autocast_cache()
-            self.mb_prefix = self.model.prefix(self.mb_x)
+            with named_dtypes(type(self).__name__, self.model, self.mb_x):
+                self.mb_prefix = self.model.prefix(self.mb_x)
         super()._before_forward(**kwargs)
 
     def _before_backward(self, **kwargs: object) -> None:
-        classification = self.loss.detach()
+        classification = self.loss.detach().clone()  # plugins add to the loss in place
         super()._before_backward(**kwargs)
         terms = dict(self.loss_terms) or {"criterion": classification}
         for plugin in self.plugins:
@@ -247,8 +318,15 @@ class IncrementalTemplate(SupervisedTemplate):
     # Data
 
     def drops_last(self, num_images: int, asked: bool | None = None) -> bool:
-        """Whether an epoch over that many images leaves out an incomplete last batch; `asked` is
-        what `train` was given.
+        """Whether an epoch leaves out its incomplete last batch.
+
+        Args:
+            num_images: Number of images of the epoch.
+            asked: The argument `drop_last` of `train`, which takes precedence; None if it was not
+                given.
+
+        Returns:
+            True if the incomplete last batch is left out.
         """
         return self.drop_last and num_images >= self.train_mb_size if asked is None else asked
 
@@ -285,7 +363,19 @@ class IncrementalTemplate(SupervisedTemplate):
         asked: Options,
         **options: Any,
     ) -> DataLoader:
-        """A loader of whole batches by position, with what the user asked `train` or `eval` for."""
+        """Build a loader that reads whole batches by position.
+
+        Args:
+            data: An Avalanche data set, or its flat view. A data set that cannot be flattened is
+                loaded sample by sample.
+            batch_size: Number of images of a batch; None together with a `batch_sampler`.
+            asked: The arguments of `train` or `eval`, of which `num_workers`, `pin_memory` and
+                `persistent_workers` are used.
+            **options: Further arguments of torch's DataLoader, such as `shuffle`.
+
+        Returns:
+            The loader.
+        """
         flat = data if isinstance(data, PositionDataset) else flatten(data)
         options |= {
             name: asked[name]
@@ -295,7 +385,11 @@ class IncrementalTemplate(SupervisedTemplate):
         options = self._obtain_common_dataloader_parameters(batch_size=batch_size, **options)
         if "batch_sampler" in options:
             options.pop("batch_size")
-        loader: DataLoader = DataLoader(
+        if flat is not None and flat.in_memory:
+            options |= {"num_workers": 0, "persistent_workers": False}
+        elif flat is not None and self.draw_seed is not None and options.get("num_workers"):
+            options["persistent_workers"] = True  # what is drawn does not depend on the process
+        loader: DataLoader = RepeatedLoader(
             data if flat is None else flat,
             collate_fn=data.collate_fn if flat is None else collate,
             **options,
@@ -304,11 +398,16 @@ class IncrementalTemplate(SupervisedTemplate):
         return loader
 
     def seed_draws(self, data: object, phase: str, epoch: int) -> None:
-        """With a `draw_seed`, let what random transforms draw follow from (draw_seed, step, phase,
-        epoch, position) alone.
+        """Seed the random draws of transforms, if the strategy has a `draw_seed`.
 
-        In passes that are no epoch the phase is "pass". Data sets that are not read by position
-        draw as ever.
+        The draws of a sample then depend on (`draw_seed`, step, phase, epoch, position) only. Data
+        that is not read by position is not affected.
+
+        Args:
+            data: The data that is about to be loaded.
+            phase: ``"train"``, the name of a later phase, or ``"pass"`` for a pass over the data
+                that is not an epoch.
+            epoch: Epoch of the phase, from 0.
         """
         if self.draw_seed is not None and isinstance(data, PositionDataset):
             data.seed_draws(self.draw_seed, self.clock.train_exp_counter, phase, epoch)
@@ -317,23 +416,44 @@ class IncrementalTemplate(SupervisedTemplate):
 
     @property
     def predictor(self) -> Module:
-        """Images -> logits, as in evaluation."""
+        """A module that maps images to logits, as evaluation does."""
         return self.model
 
     def class_means(self) -> dict[int, Tensor] | None:
-        """Means of exemplars, where a method classifies by them."""
+        """The means of a method that can classify by the nearest mean of exemplars.
+
+        Returns:
+            For each class id the unit mean of the unit features of its exemplars, shape ``(D,)``;
+            None if the method has no such means.
+        """
         return None
 
     def nearest_scores(self, x: Tensor) -> Tensor | None:
-        """-‖φ(x) - c_k‖² by class, where a method classifies by means and knows them."""
+        """The scores -‖φ(x) - c_k‖² of images, with the means c_k of `class_means`.
+
+        Args:
+            x: Images, shape ``(b, c, h, w)``.
+
+        Returns:
+            The score of each class in its column, shape ``(b, C)``; None if no means are known.
+        """
         return None
 
     def epoch_losses(self) -> dict[str, float]:
-        """The mean of each loss term over the epoch that has just ended, by name."""
+        """The mean of each loss term over the last finished epoch.
+
+        Returns:
+            The means by the name of the term.
+        """
         return self.losses.means
 
     def exemplars(self) -> dict[int, Tensor]:
-        """Ranked positions of the exemplars of each class; empty without a memory."""
+        """The exemplars in memory.
+
+        Returns:
+            For each class id the positions of its exemplars in the training stream, in the order
+            in which they were chosen; empty without a memory.
+        """
         return exemplars_of(self.plugins)
 
     def eval(
@@ -343,14 +463,16 @@ class IncrementalTemplate(SupervisedTemplate):
         fork = torch.random.fork_rng(
             [] if on_host else [self.device], device_type="cuda" if on_host else self.device.type
         )
-        with self.progress.evaluation(), fork:
+        with self.progress.evaluation(), self._eval_adaptation.running(), fork:
             return super().eval(exp_list, **kwargs)
 
     def model_adaptation(self, model: Module | None = None) -> Module:
-        """Parameters grow in training only: in evaluation the model stays as it is."""
+        """Parameters grow in training only; in evaluation modules follow the experience without."""
         if self.is_training:
             return super().model_adaptation(model)
-        return (self.model if model is None else model).to(self.device)
+        adapted = self.model if model is None else model
+        self._eval_adaptation.adapt(adapted, self.experience)
+        return adapted.to(self.device)
 
     def _before_eval_exp(self, **kwargs: object) -> None:
         self._eval_width = max(self._eval_width, max(classes_of(self.experience), default=-1) + 1)
@@ -370,7 +492,12 @@ class IncrementalTemplate(SupervisedTemplate):
     # State
 
     def chosen(self) -> Options:
-        """The options of the method as chosen: a state trained with others is refused."""
+        """The options that must agree between a saved state and the strategy that loads it.
+
+        Returns:
+            The value of each option by its name: the attributes listed in `settings` of the class
+            and of its bases.
+        """
         return {
             name: getattr(self, name)
             for kind in reversed(type(self).__mro__)
@@ -378,26 +505,49 @@ class IncrementalTemplate(SupervisedTemplate):
         }
 
     def method_state(self) -> State:
-        """What a method keeps beside model, teacher and plugins, as tensors and plain data."""
+        """Hook: what a method must save in addition to model, optimizer, teacher and plugins.
+
+        Returns:
+            Tensors and plain data only, so that it can be loaded with ``weights_only=True``.
+        """
         return {}
 
     def load_method_state(self, state: State) -> None:
-        """Take over what `method_state` gave."""
+        """Hook: restore what `method_state` returned.
+
+        Args:
+            state: A return value of `method_state`.
+        """
 
     def state_dict(self) -> State:
-        """Everything the rest of the training depends on, as tensors and plain data: read it back
-        with `weights_only=True`.
+        """Everything that the rest of the training depends on.
 
-        Call it between steps, or from a plugin's `before_training_epoch`, `after_training_epoch`,
-        `before_phase_epoch`, `after_phase_epoch` or `after_training_exp`. The user's own plugins
-        take part if they have `state_dict` and `load_state_dict`. Not in it: what loggers wrote and
-        metrics gathered, and the random state inside loader processes that outlive an epoch
-        (`persistent_workers`).
+        Call it between steps, or from the callbacks `before_training_epoch`,
+        `after_training_epoch`, `before_phase_epoch`, `after_phase_epoch` or `after_training_exp` of
+        a plugin. Your plugins are included if they have `state_dict` and `load_state_dict`. Not
+        included are the output of loggers, the values of metrics, and the random state of loader
+        processes that outlive an epoch (`persistent_workers`).
+
+        Returns:
+            Tensors and plain data only: save it with `torch.save` and load it with
+            ``torch.load(..., weights_only=True)``.
+
+        Raises:
+            RuntimeError: If it is called from a plugin that was added after Avalanche's clock.
+            ValueError: If a plugin of Avalanche has a state but cannot save it.
         """
         return save_state(self)
 
     def load_state_dict(self, state: State) -> None:
-        """Take over a state in a strategy built like the one that gave it. If it was saved inside a
-        step, train that experience next.
+        """Resume from a state, in a strategy that was built in the same way.
+
+        If the state was saved within a step, call `train` with the experience of that step next.
+
+        Args:
+            state: A return value of `state_dict`.
+
+        Raises:
+            ValueError: If the state was saved by another method, with other options, or with other
+                plugins.
         """
         load_state(self, state)

@@ -16,12 +16,12 @@ from avalanche_hfc.strategies._base.phases import Phase
 
 
 class BalancedTuning:
-    """A part of a ReplayMethod: what follows the main epochs from the second step on.
+    """Mix-in for a ReplayMethod: balanced tuning after the main epochs, from the second step on.
 
-    Exemplars of the new classes are chosen; then `tune_epochs` epochs over all exemplars minimise
-    the classification loss alone at the constant rate `tune_lr`; None: `tune_fraction` of the rate
-    that what is tuned had in the optimizer at construction. Gradient entries stay within
-    ±`tune_limit`, if there is one.
+    Exemplars of the new classes are chosen first. Then `tune_epochs` epochs over all exemplars
+    minimise the classification loss alone, at the constant learning rate `tune_lr`, by default
+    `tune_fraction` of the rate that a parameter had at construction. Gradient entries are clipped
+    to ±`tune_limit`, if it is not None.
     """
 
     tune_fraction: ClassVar[float]
@@ -34,7 +34,17 @@ class BalancedTuning:
     def set_tuning(
         self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
     ) -> None:
-        """The options, checked. A method with this phase calls it at construction."""
+        """Check and store the options; call it in the constructor of a method.
+
+        Args:
+            model: The model to train.
+            optimizer: An optimizer over the parameters of the model.
+            tune_epochs: Number of epochs of balanced tuning.
+            tune_lr: Learning rate of balanced tuning; None for `tune_fraction` of the head's.
+
+        Raises:
+            ValueError: If a value is not allowed.
+        """
         owner = type(self).__name__
         head = getattr(model, "head", None)
         self.first_groups = FirstGroups(optimizer)
@@ -47,6 +57,11 @@ class BalancedTuning:
         self._own_tune_lr = tune_lr is not None
 
     def phases(self) -> Sequence[Phase]:
+        """The tuning phase, from the second step on.
+
+        Returns:
+            The phases in the order in which they run.
+        """
         if not self.num_old:
             return ()
         return (
@@ -66,13 +81,26 @@ class BalancedTuning:
         )
 
     def tuning(self) -> AbstractContextManager[None]:
-        """What trains in this phase, and what rests."""
+        """Hook: a context in which only the tuned parameters are trained.
+
+        Returns:
+            A context manager that freezes the other parameters and restores them at its end.
+        """
         raise NotImplementedError
 
     def after_tuning(self) -> None:
-        """A method whose features have moved forgets those that herding found."""
+        """Hook: called after the last epoch of tuning."""
 
     def tuning_loss(self, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The classification loss of a batch of exemplars.
+
+        Args:
+            x: Images, shape ``(b, c, h, w)``.
+            targets: Class ids, shape ``(b,)``.
+
+        Returns:
+            A scalar for each term, by its name.
+        """
         logits = self.model(x)
         return {
             "classification": self.classification(

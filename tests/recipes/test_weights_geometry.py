@@ -1,0 +1,57 @@
+"""A weights file of another width brings its geometry."""
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from avalanche_hfc.engine.build import build_model
+from avalanche_hfc.engine.run import remarks_of
+from avalanche_hfc.models.weights import loaded_from_file
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.recipes.weights_file import BACKBONES, geometry_of
+
+SMALL = "cifar100-b0-t10-hfc@small"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """The weights of a ViT-Tiny, three times as wide as its heads are many."""
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file(timm.create_model("vit_tiny_patch16_224", num_classes=0).state_dict(), path)
+    return path
+
+
+def test_the_geometry_of_the_file_wins_and_is_said(file):
+    own = override(recipe(SMALL), {"weights": str(file)})
+    options = dict(own.model.options)
+    assert (options["embed_dim"], options["patch_size"], options["msa_blocks"]) == (None, 16, 11)
+    model = build_model(own)
+    assert (model.embed_dim, model.num_heads) == (192, 3)
+    assert loaded_from_file(model).startswith("matched 138,")
+    assert own.sources["model.patch_size"] == "the weights file"
+    assert own.sources["model.weights"] == "given by the user"
+    (line,) = remarks_of(own)
+    assert "model.patch_size 16" in line and "model.msa_blocks 11" in line
+    assert remarks_of(recipe(SMALL)) == ()
+    plain = override(recipe("cifar100-b0-t10-icarl@small"), {"weights": str(file)})
+    assert dict(plain.model.options)["msa_blocks"] == 12  # no TSA block behind them
+
+
+def test_a_geometry_that_the_user_chose_and_that_of_other_files_stay(file, tmp_path):
+    chosen = override(recipe(SMALL), {"weights": str(file), "embed_dim": "64"})
+    assert dict(chosen.model.options)["patch_size"] == 8
+    narrow = tmp_path / "narrow.safetensors"
+    save_file({"patch_embed.proj.weight": torch.zeros(128, 3, 8, 8)}, narrow)
+    assert geometry_of(narrow) == {}
+    kept = override(recipe(SMALL), {"weights": str(narrow)})
+    assert dict(kept.model.options) == {
+        **dict(recipe(SMALL).model.options), "weights": str(narrow),
+    }  # fmt: skip
+
+
+def test_the_backbones_have_these_widths_and_heads_of_64():
+    for width, name in BACKBONES.items():
+        with torch.device("meta"):
+            vit = timm.create_model(name, num_classes=0)
+        assert vit.embed_dim == width == 64 * vit.blocks[0].attn.num_heads

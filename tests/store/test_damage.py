@@ -1,0 +1,205 @@
+"""Damaged files of a run folder: each is noticed by its checksum or its types, and told in one line
+that names the file, by the training and by every reader.
+"""
+
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import rows_of, tiny_run
+
+from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.store.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
+from avalanche_hfc.store.checkpoint_note import Damaged
+from avalanche_hfc.store.diff import diff_runs
+from avalanche_hfc.store.lock import RunLock
+from avalanche_hfc.store.read import read_runs
+from avalanche_hfc.store.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "tiny-hfc" / "0"
+    tiny_run(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def changed_digit(path):
+    """The first digit of the file's second line is another."""
+    header, line, *rest = path.read_text().splitlines(keepends=True)
+    place = next(i for i, sign in enumerate(line) if sign.isdigit() and sign != "0")
+    line = f"{line[:place]}{(int(line[place]) + 1) % 10}{line[place + 1 :]}"
+    path.write_text("".join([header, line, *rest]))
+
+
+def without_digests(folder):
+    """The note of the last checkpoint as a version without checksums wrote it."""
+    path = folder / "checkpoint" / "last" / "note.json"
+    note = json.loads(path.read_text())
+    for name in ("note_sha256", "rows_sha256"):
+        note.pop(name)
+    path.write_text(json.dumps(note))
+
+
+def unfinished(folder):
+    note = json.loads((folder / "recipe.json").read_text())
+    note.pop("finished")
+    (folder / "recipe.json").write_text(json.dumps(note))
+
+
+@pytest.mark.parametrize("name", ["steps", "classes", "confusion", "exemplars", "train"])
+def test_a_changed_digit_is_noticed_by_readers_and_by_the_training(copied, finished, name):
+    path = copied / f"{name}.csv"
+    changed_digit(path)
+    with pytest.raises(ValueError, match=f"{name}.csv is damaged.*by their checksum"):
+        read_runs([copied])
+    if name != "exemplars":
+        with pytest.raises(ValueError, match=f"{name}.csv is damaged"):
+            diff_runs(finished, copied)
+    unfinished(copied)
+    before = {file: file.read_bytes() for file in copied.rglob("*.*")}
+    with pytest.raises(ValueError, match=f"{name}.csv are not what was written"):
+        tiny_run(copied)
+    after = {file: file.read_bytes() for file in copied.rglob("*.*")}
+    assert after | {copied / "log.txt": b""} == before | {copied / "log.txt": b""}
+
+
+def test_a_folder_without_checksums_is_read_as_before(copied, finished):
+    without_digests(copied)
+    assert len(read_runs([copied])[0]) == 1
+    unfinished(copied)
+    tiny_run(copied)
+    assert rows_of(copied) == rows_of(finished)
+
+
+def test_any_flipped_bit_of_a_note_is_refused_or_changes_nothing(tmp_path):
+    draw = random.Random(0)
+    save_checkpoint(tmp_path, {"weights": torch.zeros(9)}, {"step": 1, "rows": {"train": 3}})
+    path = tmp_path / "last" / "note.json"
+    whole = path.read_bytes()
+    expected, refused = read_checkpoint(tmp_path / "last").note, 0
+    for _ in range(300):
+        content = bytearray(whole)
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(content)
+        try:
+            found = read_checkpoint(tmp_path / "last").note
+        except Damaged:
+            refused += 1
+        else:
+            assert {name: found.get(name) for name in expected} == expected
+    assert refused > 200
+
+
+def saved_list():
+    file = io.BytesIO()
+    torch.save([1, 2], file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (saved_list(), "holds a list, not a dict"),
+        (b"no zip, no pickle", "cannot be read by torch.load|more than tensors"),
+    ],
+)
+def test_a_state_that_is_none_gives_way_to_the_one_before(tmp_path, content, said):
+    """Even where its checksum is right."""
+    for step in range(2):
+        save_checkpoint(tmp_path, {"weights": torch.zeros(9)}, {"step": step})
+    (tmp_path / "last" / "state.pt").write_bytes(content)
+    note = tmp_path / "last" / "note.json"
+    held = json.loads(note.read_text())
+    held |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    held.pop("note_sha256")
+    note.write_text(json.dumps(held))
+    with pytest.warns(UserWarning, match=f"({said}).*The one before is used"):
+        assert load_checkpoint(tmp_path, lambda note: None).note["step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", "zero"), ("seed", True), ("recipe", []), ("versions", "2"), ("machine", {})],
+)
+def test_a_wrong_type_in_recipe_json_is_named(copied, name, value):
+    note = json.loads((copied / "recipe.json").read_text())
+    (copied / "recipe.json").write_text(json.dumps(note | {name: value}))
+    for read in (tiny_run, lambda folder: read_runs([folder]), lambda f: RunFolder(f).note()):
+        with pytest.raises(ValueError, match=f"recipe.json is damaged: {name} must be a"):
+            read(copied)
+
+
+def test_a_class_that_does_not_exist_is_named(copied):
+    """Without checksums: else these tell."""
+    without_digests(copied)
+    with (copied / "confusion.csv").open("a") as file:
+        file.write("2,77,0,1\n")
+    with pytest.raises(ValueError, match="confusion.csv is damaged: class 77 is not in classes"):
+        read_runs([copied])
+    lines = (copied / "confusion.csv").read_text().splitlines(keepends=True)
+    (copied / "confusion.csv").write_text("".join([lines[0], "0,77,0,1\n", *lines[2:-1]]))
+    unfinished(copied)
+    with pytest.raises(ValueError, match="confusion.csv is damaged: row 1 cannot be read"):
+        tiny_run(copied)
+
+
+def test_bytes_that_are_no_text_are_named(copied):
+    (copied / "steps.csv").write_bytes(b"step,accuracy\n\xff\xfe,1\n")
+    with pytest.raises(ValueError, match="steps.csv is damaged: it is not UTF-8"):
+        read_runs([copied])
+
+
+def test_rows_without_a_checkpoint_are_told_before_they_are_dropped(copied, finished):
+    class Told(Progress):
+        def remark(self, line):
+            rows.append((line, (copied / "steps.csv").read_text().count("\n")))
+
+    rows = []
+    unfinished(copied)
+    shutil.rmtree(copied / "checkpoint")
+    tiny_run(copied, progress=Told())
+    line, count = rows[0]
+    assert "has rows but no checkpoint" in line and count == 4
+    assert rows_of(copied) == rows_of(finished)
+
+
+# The lock
+
+
+def test_a_link_in_the_place_of_the_lock_is_refused_and_not_followed(tmp_path):
+    (tmp_path / "mine.txt").write_text("keep")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(ValueError, match="lock must be a file, not a link"):
+        tiny_run(tmp_path / "run")
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "lock")
+    with pytest.raises(ValueError, match="lock must be a file"), RunLock(tmp_path / "lock"):
+        pass
+
+
+def test_a_run_whose_lock_was_replaced_stops_before_it_saves(tmp_path):
+    class Thief(Progress):
+        def batch(self, fraction):
+            (tmp_path / "lock").unlink(missing_ok=True)
+            (tmp_path / "lock").write_text("1\n")
+
+    with pytest.raises(ValueError, match="lock was removed or replaced"):
+        tiny_run(tmp_path, progress=Thief())
+    assert not (tmp_path / "checkpoint").exists()
+    assert (tmp_path / "lock").read_text() == "1\n"  # that of the other process stays
