@@ -74,6 +74,7 @@ def test_a_pattern_names_each_match_once_under_its_first_table():
     assert sections(said("list", "cifar100-b0-t10-hfc@*")) == {
         ("cifar100", "paper"): ["cifar100-b0-t10-hfc@paper"],
         ("cifar100", "small"): ["cifar100-b0-t10-hfc@small"],
+        ("comparison", "medium"): ["cifar100-b0-t10-hfc@medium"],
     }
     only = "cifar100-b50-t10-m20-foster+hfc-resnet32@paper"
     assert sections(said("list", "b50-t10-m20-foster+hfc")) == {("per-class-20", "paper"): [only]}
