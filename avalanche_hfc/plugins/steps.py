@@ -1,7 +1,7 @@
 """Which step introduced each class, in one table per strategy that all plugins share."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from avalanche.benchmarks.scenarios import OnlineCLExperience
@@ -245,8 +245,8 @@ def classes_of(experience: Experience) -> list[int]:
 
 def check_stream(experience: Experience) -> None:
     """Raise a ValueError if the stream of the experience has a class in two experiences."""
-    stream = getattr(experience, "origin_stream", None)
-    benchmark = getattr(stream, "benchmark", None)
+    stream: Any = getattr(experience, "origin_stream", None)
+    benchmark: Any = getattr(stream, "benchmark", None)
     if hasattr(benchmark, "classes_in_experience"):
         steps = benchmark.classes_in_experience[stream.name]
     else:

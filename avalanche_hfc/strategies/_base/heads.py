@@ -42,8 +42,8 @@ def put_head(
     """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that
     kind is taken as it is. A head that has learned classes is refused.
     """
-    head = getattr(model, "head", None)
-    if not isinstance(head, GrowingLinear | kind):
+    head: Any = getattr(model, "head", None)
+    if not issubclass(type(head), GrowingLinear | kind):
         raise ValueError(
             f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got "
             f"a head of {type(head).__name__}."
@@ -53,7 +53,7 @@ def put_head(
             f"{owner} needs a model whose head has learned nothing; this {type(head).__name__} has "
             f"learned {int(head.seen.sum())} classes. To resume a training, use load_state_dict."
         )
-    if isinstance(head, kind):
+    if issubclass(type(head), kind):
         return head
     new = build(head)
     model.head = new.to(head.weight)
