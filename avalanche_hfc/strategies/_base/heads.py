@@ -43,8 +43,8 @@ def put_head(
     """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that
     kind is taken as it is. A head that has learned classes is refused.
     """
-    head = getattr(model, "head", None)
-    if not isinstance(head, GrowingLinear | kind):
+    head: Any = getattr(model, "head", None)
+    if not issubclass(type(head), GrowingLinear | kind):
         raise ValueError(
             f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got "
             f"a head of {type(head).__name__}."
@@ -55,7 +55,7 @@ def put_head(
             f"learned {int(torch.as_tensor(head.seen).sum())} classes. To "
             "resume a training, use load_state_dict."
         )
-    if isinstance(head, kind):
+    if issubclass(type(head), kind):
         return head
     assert isinstance(head, GrowingLinear)  # the other kind that is allowed
     new = build(head)
