@@ -42,7 +42,7 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
     @functools.wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {**{names[i]: value for i, value in enumerate(args)}, **kwargs}
         check_tensors(caller, expected, given)
         return function(*args, **kwargs)
 

@@ -126,7 +126,6 @@ class ClassGroups(NamedTuple):
         """Σ over the classes present of the mean over their samples."""
         return (values / self.size).sum()
 
-    @property
     def num_present(self) -> Int[Tensor, ""]:
         """Number of classes present."""
         return (self.first == torch.arange(len(self.first), device=self.first.device)).sum()

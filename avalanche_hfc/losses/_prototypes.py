@@ -45,6 +45,6 @@ def relation_average(
 
     Classes are those present or those seen. 0 in the first step.
     """
-    counted = classes.num_present if average == "present" else seen_columns(steps).sum()
+    counted = classes.num_present() if average == "present" else seen_columns(steps).sum()
     loss = classes.sum_of_means(weights.detach().to(divergence.dtype) * divergence) / counted
     return torch.where(old_columns(steps).any(), loss, torch.zeros_like(loss))

@@ -97,7 +97,7 @@ def official_hfc(
         classes = ClassGroups.of(targets, logits)
         # of the sample's class
         class_bce = mean_bce(classes.means(logits), classes.means(mixed), seen)
-        prototype_term = classes.sum_of_means(w2 * class_bce) / classes.num_present
+        prototype_term = classes.sum_of_means(w2 * class_bce) / classes.num_present()
         return (
             w1 * mean_bce(logits, labels, seen) + w2 * mean_bce(logits, mixed, seen)
         ).mean() + 0.5 * prototype_term

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from batches import all_losses, draw_batch, value_and_gradient
-from packaging.version import Version
 from test_method_promises import LOSSES as OF_METHODS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from watches import Measures, RefusesHostReads, needs_fake_cuda
@@ -115,10 +114,6 @@ for name, loss in (all_losses() | summed).items():
 """
 
 
-@pytest.mark.skipif(
-    Version(torch.__version__) < Version("2.5"),
-    reason="torch 2.4 cannot trace the relation losses as one graph",
-)
 def test_every_loss_compiled_as_one_graph_gives_the_same_value_and_gradient():
     """In a process of its own: annotations are not enforced there, as in use."""
     folders = [Path(__file__).parent, Path(__file__).parents[1] / "support"]
