@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.engine.machine import cpu
 from avalanche_hfc.store.rows import RowFile
 
@@ -97,7 +97,7 @@ def main() -> None:
         help="where the rows go (default bench.csv)",
     )
     results = parser.parse_args().out
-    quiet_host()
+    silence_host()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     file = RowFile(fresh(results.with_suffix(".part")), COLUMNS)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 from tqdm import tqdm
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
 from avalanche_hfc.store.rows import replace_file
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
     arguments = parser.parse_args()
     runs = runs_of(arguments.out)
-    quiet_host()
+    silence_host()
     from avalanche_hfc.tasks.pool import outcomes
 
     missing = [run for own in runs.values() for run in own]

@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.report.paper_table import values_of
 from avalanche_hfc.store.rows import replace_file
@@ -164,7 +164,7 @@ def main() -> int:
         runs = [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)]
     except ValueError as error:
         parser.error(str(error))
-    quiet_host()
+    silence_host()
     file = arguments.out / "trials.csv"
     arguments.out.mkdir(parents=True, exist_ok=True)
 

@@ -14,7 +14,7 @@ import pandas as pd
 from tune import Trial, lines_of, parser_of, run_all, run_of
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
 from avalanche_hfc.store.rows import replace_file
 
@@ -89,7 +89,7 @@ def main() -> int:
         ]
     except ValueError as error:
         parser.error(str(error))
-    quiet_host()
+    silence_host()
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
     names = {trial.row + str(trial): name for name, trial in chosen.items()}

@@ -4,11 +4,11 @@ import sys
 
 import click
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 
 
 def announce_loading() -> None:
     """Say that torch and Avalanche are being loaded, unless they are, and silence the host."""
-    quiet_host()
+    silence_host()
     if "torch" not in sys.modules:
         click.echo("Loading torch and Avalanche …", err=True)

@@ -9,7 +9,7 @@ from typing import TextIO
 HOST_PACKAGES = {"avalanche", "qpsolvers"}
 
 
-def quiet_host() -> None:
+def silence_host() -> None:
     """Not by a filter: Avalanche's deprecation helper puts filters of its own in front of all
     others at every call.
     """

@@ -54,7 +54,7 @@ class Saver:
             return
         start = time.perf_counter()
         self.check_owned()
-        save_checkpoint(self.folder, training.state_dict(), {**note, **self.rows.note()})
+        save_checkpoint(self.folder, training.state_dict(), {**note, **self.rows.metadata()})
         self._ended = time.perf_counter()
         self._took = self._ended - start
 

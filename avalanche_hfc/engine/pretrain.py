@@ -84,39 +84,39 @@ def pretrain(
             f"{len(data.images)} images are fewer than a batch of {recipe.batch_size}. Choose a "
             f"batch_size of at most {len(data.images)}."
         )
-    place = RunFolder(folder)
+    run_folder = RunFolder(folder)
     values = recipe.as_dict() | {"images": len(data.images), "pixels": data.digest()}
-    place.check(values, seed)
-    with place.owned():
-        place.check(values, seed)  # nobody writes it any more
-        if place.finished:
+    run_folder.check(values, seed)
+    with run_folder.owned():
+        run_folder.check(values, seed)  # nobody writes it any more
+        if run_folder.finished:
             return
         training = Pretraining(recipe, seed, data.images, device)
-        check_room(place, training)
-        changed = place.begin(values, seed, machine(device))
-        with logged(place.log):
+        check_room(run_folder, training)
+        changed = run_folder.begin(values, seed, machine(device))
+        with logged(run_folder.log):
             if changed:
                 warn(
-                    f"{place.path} resumes under other conditions ({'; '.join(changed)}): its "
+                    f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): its "
                     "weights may differ from an unbroken run's."
                 )
-            _train(training, place, progress or Progress(), checkpoint_seconds)
+            _train(training, run_folder, progress or Progress(), checkpoint_seconds)
             training.model.eval()
-            replace_file(place.path / WEIGHTS, training.weights())
-            to_pil_image(training.pictures()).save(place.path / PICTURES)
-            place.finish()
+            replace_file(run_folder.path / WEIGHTS, training.weights())
+            to_pil_image(training.pictures()).save(run_folder.path / PICTURES)
+            run_folder.finish()
 
 
 def _train(
-    training: "Pretraining", place: RunFolder, progress: Progress, interval: float | int | None
+    training: "Pretraining", run_folder: RunFolder, progress: Progress, interval: float | int | None
 ) -> None:
     """The epochs from where the folder stands."""
-    rows = PretrainRows(place)
-    saver = Saver(place.checkpoints, rows, interval, place.check_owned)
-    checkpoint = load_checkpoint(place.checkpoints, rows.check)
+    rows = PretrainRows(run_folder)
+    saver = Saver(run_folder.checkpoints, rows, interval, run_folder.check_owned)
+    checkpoint = load_checkpoint(run_folder.checkpoints, rows.check)
     first = 0
     if checkpoint is not None:
-        load_state(training, checkpoint, place)
+        load_state(training, checkpoint, run_folder)
         first = checkpoint.note["epoch"] + 1
         log.info("resumes after epoch %d", checkpoint.note["epoch"])
     rows.keep({"train": first})

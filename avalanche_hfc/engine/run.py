@@ -94,57 +94,57 @@ def run(
     """
     device = check_device(device)
     check_workers(num_workers)
-    place, values = RunFolder(folder), recipe.as_dict()
-    place.check(values, seed)
-    with place.owned(), Interrupts() as interrupts:
-        place.check(values, seed)  # nobody writes it any more
-        if place.finished:
+    run_folder, values = RunFolder(folder), recipe.as_dict()
+    run_folder.check(values, seed)
+    with run_folder.owned(), Interrupts() as interrupts:
+        run_folder.check(values, seed)  # nobody writes it any more
+        if run_folder.finished:
             return
         recorder = Recorder(progress or Progress(), seed, interrupts)
-        known = {} if verify_data else read_records(place.path)
+        known = {} if verify_data else read_records(run_folder.path)
         options = {"known": known} if known else {}
         built = build(
             recipe, seed, device=device, data_root=data_root, plugins=(recorder,), **options
         )
         strategy = runnable(built.strategy)
-        check_room(place, strategy)
+        check_room(run_folder, strategy)
         weights = loaded_from_file(strategy.model)
-        code = keep_code(place, built.strategy)
-        note = keep_data(place, built.benchmark)
+        code = keep_code(run_folder, built.strategy)
+        note = keep_data(run_folder, built.benchmark)
         notes = {"weights": weights, **code}
         if data_root is not None and not note:  # your data is named in the recipe
             notes["data_root"] = str(Path(data_root).resolve())
-        changed = place.begin(values, seed, machine(device), note, **notes)
-        with logged(place.log):
+        changed = run_folder.begin(values, seed, machine(device), note, **notes)
+        with logged(run_folder.log):
             log.info("weights: %s", weights)
             for remark in (*remarks_of(recipe), *getattr(built.benchmark, "remarks", ())):
                 log.info(remark)
                 recorder.progress.remark(remark)
             if changed:
                 warn(
-                    f"{place.path} resumes under other conditions ({'; '.join(changed)}): "
+                    f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): "
                     "its rows may differ from an unbroken run's."
                 )
-            rows = RunRows(place)
-            saver = Saver(place.checkpoints, rows, checkpoint_seconds, place.check_owned)
+            rows = RunRows(run_folder)
+            saver = Saver(run_folder.checkpoints, rows, checkpoint_seconds, run_folder.check_owned)
             recorder.begin(strategy, rows, saver)
-            Run(place, recipe, built, recorder, num_workers).go()
-            place.finish()
+            RunLoop(run_folder, recipe, built, recorder, num_workers).go()
+            run_folder.finish()
 
 
-class Run:
+class RunLoop:
     """The steps of a run from where it stands."""
 
     def __init__(
         self,
-        place: RunFolder,
+        run_folder: RunFolder,
         recipe: HasSettings,
         built: Built,
         recorder: Recorder,
         num_workers: int,
     ):
         benchmark = built.benchmark
-        self.place, self.benchmark, self.recorder = place, benchmark, recorder
+        self.run_folder, self.benchmark, self.recorder = run_folder, benchmark, recorder
         self.strategy = recorder.strategy
         self.rows = recorder.rows
         self.options = {"num_workers": num_workers} if num_workers else {}
@@ -180,7 +180,7 @@ class Run:
         beginning.
         """
         checkpoint = (
-            load_checkpoint(self.place.checkpoints, self.rows.check)
+            load_checkpoint(self.run_folder.checkpoints, self.rows.check)
             if self.strategy.resumable
             else None
         )
@@ -188,7 +188,7 @@ class Run:
             self.tell_start_again()
             self.rows.keep(dict.fromkeys(self.rows.counts, 0))
             return None
-        load_state(self.strategy, checkpoint, self.place)
+        load_state(self.strategy, checkpoint, self.run_folder)
         self.rows.keep(checkpoint.note["rows"])
         inside = checkpoint.note["inside"]
         where = (
@@ -203,13 +203,15 @@ class Run:
         """Say, before any row is dropped, that a run with rows has no checkpoint to resume from."""
         if not any(self.rows.counts.values()):
             return
-        if (self.place.note() or {})["recipe"].get("own", {}).get("learn"):
+        if (self.run_folder.metadata() or {})["recipe"].get("own", {}).get("learn"):
             raise ValueError(
-                f"{self.place.path} has no checkpoint that can be used, and its first steps were "
+                f"{self.run_folder.path} has no checkpoint that can be used, and its first steps "
+                "were "
                 "trained in another run. Give the same `hfc learn` command again."
             )
         line = (
-            f"{self.place.path} has rows but no checkpoint to resume from: it starts again from "
+            f"{self.run_folder.path} has rows but no checkpoint to resume from: it starts again "
+            "from "
             "the beginning."
         )
         log.warning(line)
@@ -267,18 +269,18 @@ def remarks_of(recipe: HasSettings) -> tuple[str, ...]:
     return (f"By the weights file, in place of the recipe's: {values}.",) if changed else ()
 
 
-def keep_data(place: RunFolder, benchmark: NCScenario) -> Json:
+def keep_data(run_folder: RunFolder, benchmark: NCScenario) -> Json:
     """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
     """
     records = getattr(benchmark, "records", {})
-    refuse_other_data(place, records)
+    refuse_other_data(run_folder, records)
     if records:
-        write_records(place.path, records)
+        write_records(run_folder.path, records)
     return data_note(records, getattr(benchmark, "left_out", ()))
 
 
-def keep_code(place: RunFolder, strategy: object) -> dict[str, str]:
+def keep_code(run_folder: RunFolder, strategy: object) -> dict[str, str]:
     """Refuse another source file of a method of the user's than the run began with. What
     recipe.json is to hold of it.
     """
@@ -290,16 +292,17 @@ def keep_code(place: RunFolder, strategy: object) -> dict[str, str]:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except (TypeError, OSError):  # typed into a notebook: there is no file
         return {}
-    held = (place.note() or {}).get("method_sha256", digest)
+    held = (run_folder.metadata() or {}).get("method_sha256", digest)
     if held != digest:
         raise ValueError(
-            f"{path}, the source of {kind.__name__}, is not what {place.path} was trained with. "
+            f"{path}, the source of {kind.__name__}, is not what {run_folder.path} was trained "
+            "with. "
             "Restore it, or start another run with --out."
         )
     return {"method_sha256": digest}
 
 
-def load_state(training: Resumable, checkpoint: Checkpoint, place: RunFolder) -> None:
+def load_state(training: Resumable, checkpoint: Checkpoint, run_folder: RunFolder) -> None:
     """Let a training take over a checkpoint; a ValueError that names the run where it does not
     fit.
     """
@@ -308,7 +311,7 @@ def load_state(training: Resumable, checkpoint: Checkpoint, place: RunFolder) ->
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         raise ValueError(
-            f"The checkpoint in {place.checkpoints} does not fit this run: {kind}"
+            f"The checkpoint in {run_folder.checkpoints} does not fit this run: {kind}"
             f"{str(error).partition(chr(10))[0]}"
         ) from error
 
@@ -352,7 +355,7 @@ def check_device(device: str) -> str:
     return device
 
 
-def check_room(place: RunFolder, training: Resumable) -> None:
+def check_room(run_folder: RunFolder, training: Resumable) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
     optimizer's moments.
     """
@@ -364,14 +367,14 @@ def check_room(place: RunFolder, training: Resumable) -> None:
         else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
     needed = checkpoints_size(training.model, moments)
-    there = sum(path.stat().st_size for path in place.checkpoints.rglob("*") if path.is_file())
-    free = shutil.disk_usage(place.path).free
+    there = sum(path.stat().st_size for path in run_folder.checkpoints.rglob("*") if path.is_file())
+    free = shutil.disk_usage(run_folder.path).free
     if needed > free + there:
         words = (
             f"No space left: checkpoints of this run need about {needed / 1e9:.1f} GB, "
             f"{(free + there) / 1e9:.1f} GB are free"
         )
-        raise OSError(errno.ENOSPC, words, str(place.path))
+        raise OSError(errno.ENOSPC, words, str(run_folder.path))
 
 
 def checkpoints_size(model: torch.nn.Module, moments: int) -> int:

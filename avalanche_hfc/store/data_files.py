@@ -56,7 +56,7 @@ def data_note(records: Records, left_out: Sequence[str] = ()) -> dict[str, Any]:
     return {"sha256": fingerprint(records), "files": len(records), "left_out": list(left_out)}
 
 
-def refuse_other_data(place: RunFolder, records: Records) -> None:
+def refuse_other_data(run_folder: RunFolder, records: Records) -> None:
     """A ValueError that names what differs, unless a run was trained on this data.
 
     A run of a version that kept no fingerprint is accepted with a warning in the log.
@@ -65,32 +65,33 @@ def refuse_other_data(place: RunFolder, records: Records) -> None:
         place: The run.
         records: Those of the data, or more: the data of folders learned later.
     """
-    held = place.note()
+    held = run_folder.metadata()
     if held is None or not records:
         return
     if "data" not in held:
         log.warning(
             "%s has no fingerprint of its data, so whether the data is the same is not checked.",
-            place.path,
+            run_folder.path,
         )
         return
     if held["data"]["sha256"] == fingerprint(records):
         return
-    before = read_records(place.path)
+    before = read_records(run_folder.path)
     if held["data"]["sha256"] != fingerprint(before):
         before = {}
     what = difference(before, records) if before else "data.csv, which names the files, is damaged"
     raise ValueError(
-        f"The data is not what {place.path} was trained on ({what}). Restore it, name its place "
+        f"The data is not what {run_folder.path} was trained on ({what}). Restore it, name its "
+        "place "
         "with --data, or start another run with --out."
     )
 
 
-def refuse_other_place(place: RunFolder, data: Path | str, *, skip_bad: bool) -> None:
+def refuse_other_place(run_folder: RunFolder, data: Path | str, *, skip_bad: bool) -> None:
     """As `refuse_other_data`, of a finished run, where the data is at another place than it was."""
-    held = place.note() or {}
+    held = run_folder.metadata() or {}
     before = held.get("recipe", {}).get("own", {}).get("data")
     if "data" in held and before is not None and before != str(data):
         found = check_data(data, skip_bad=skip_bad)
         found.raise_if_stopped()
-        refuse_other_data(place, found.records or {})
+        refuse_other_data(run_folder, found.records or {})

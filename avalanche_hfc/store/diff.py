@@ -44,7 +44,7 @@ FILES = {
 def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     """Compare two run folders: time and memory columns apart, equal runs agree in every row."""
     folders = RunFolder(first), RunFolder(second)
-    notes = [folder.note() for folder in folders]
+    notes = [folder.metadata() for folder in folders]
     for folder, note in zip(folders, notes, strict=True):
         if note is None:
             raise FileNotFoundError(f"{folder.path} is no run folder: it has no recipe.json.")

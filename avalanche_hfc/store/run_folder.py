@@ -111,7 +111,7 @@ class RunFolder:
                 ) from None
         return rows
 
-    def note(self) -> Json | None:
+    def metadata(self) -> Json | None:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
         where there is none.
         """
@@ -119,11 +119,11 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return "finished" in (self.note() or {})
+        return "finished" in (self.metadata() or {})
 
     def check(self, recipe: Record, seed: int) -> None:
         """A ValueError unless the folder is free, or holds a run of this recipe and seed."""
-        held = self.note()
+        held = self.metadata()
         if held is None:
             strangers = [name for name in OURS if (self.path / name).exists()]
             if strangers:
@@ -177,7 +177,7 @@ class RunFolder:
         """Write recipe.json, with these `notes`, before anything else; `data` identifies data of
         the user's. In a run that resumes: the differences of versions and machine, in words.
         """
-        held = self.note()
+        held = self.metadata()
         now: Json = {
             "recipe": dict(recipe),
             "seed": seed,
@@ -205,7 +205,7 @@ class RunFolder:
     def finish(self) -> None:
         """Mark the run as finished, in recipe.json."""
         content = {
-            **(self.note() or {}),
+            **(self.metadata() or {}),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         replace_file(self.path / "recipe.json", as_json(content))
@@ -225,7 +225,7 @@ class RunRows:
         """Number of rows of each file."""
         return {name: file.count for name, file in self.files.items()}
 
-    def note(self) -> Json:
+    def metadata(self) -> Json:
         """What a checkpoint notes of the rows that it is saved after: numbers and checksums."""
         digests = {name: file.digest.hexdigest() for name, file in self.files.items()}
         return {"rows": self.counts, "rows_sha256": digests}
@@ -321,31 +321,32 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
     return {**content, "recipe": with_current_names(content["recipe"])}
 
 
-def recipe_of(place: RunFolder, *, allow_code: bool = False) -> Recipe:
+def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
     """The recipe that a run folder holds.
 
     Args:
-        place: The run folder.
+        run_folder: The run folder.
         allow_code: Whether to import the class that a recipe with `module:Class` names.
 
     Raises:
         FileNotFoundError: It has no recipe.json.
         ValueError: It names code that is not allowed, or is damaged.
     """
-    held = place.note()
+    held = run_folder.metadata()
     if held is None:
-        raise FileNotFoundError(f"{place.path} is no run folder: it has no recipe.json.")
+        raise FileNotFoundError(f"{run_folder.path} is no run folder: it has no recipe.json.")
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:
         raise ValueError(
-            f"{place.path} names code, {method!r}, which would be imported and run. If you trust "
+            f"{run_folder.path} names code, {method!r}, which would be imported and run. If you "
+            "trust "
             "it, pass --allow-code."
         )
     try:
         return Recipe.from_dict(held["recipe"])
     except (TypeError, AttributeError, LookupError) as error:
         raise ValueError(
-            f"{place.path / 'recipe.json'} is damaged: {type(error).__name__}: {error}."
+            f"{run_folder.path / 'recipe.json'} is damaged: {type(error).__name__}: {error}."
         ) from error
 
 

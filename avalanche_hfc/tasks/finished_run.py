@@ -48,7 +48,7 @@ def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
             )
         path = inside[0]
     folder = RunFolder(path)
-    note = folder.note()
+    note = folder.metadata()
     assert note is not None
     return HeldRun(folder, note, recipe_of(folder, allow_code=allow_code))
 

@@ -200,13 +200,13 @@ def resumable(folder: Path) -> bool:
     """Whether a longer run is finished, or has a whole checkpoint beside the rows it was saved
     after.
     """
-    place = RunFolder(folder)
-    if place.finished:
+    run_folder = RunFolder(folder)
+    if run_folder.finished:
         return True
-    with place.owned():
+    with run_folder.owned():
         for name in NAMES:
             with suppress(ValueError):
-                read_checkpoint(place.checkpoints / name, RunRows(place).check)
+                read_checkpoint(run_folder.checkpoints / name, RunRows(run_folder).check)
                 return True
     return False
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from avalanche_hfc.engine.host_warnings import quiet_host
+from avalanche_hfc.engine.host_warnings import silence_host
 
 TRIES = 2  # of work whose process ends without an answer
 CONTEXT = multiprocessing.get_context("forkserver")  # it imports torch and Avalanche once
@@ -140,7 +140,7 @@ def prepare() -> None:
     comes, however it comes.
     """
     torch.set_num_threads(1)
-    quiet_host()
+    silence_host()
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 

@@ -191,7 +191,7 @@ def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
     Nothing else in `out` is touched. A run that a process is training is a ValueError, and nothing
     is moved.
     """
-    there = [run.folder for run in runs if RunFolder(run.folder).note() is not None]
+    there = [run.folder for run in runs if RunFolder(run.folder).metadata() is not None]
     if not there:
         return None
     beside = out if out.name not in ("", "..") else out.resolve()

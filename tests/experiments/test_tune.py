@@ -83,7 +83,7 @@ def test_held_out_images_do_not_meet_training_and_test_images_do_not_meet_tuning
 
 def positions_are_of_training_images(folder, data, pixels):
     """What exemplars.csv names are images of the same class that were not held out."""
-    own = Recipe.from_dict(RunFolder(folder).note()["recipe"])
+    own = Recipe.from_dict(RunFolder(folder).metadata()["recipe"])
     stream = [
         image for step in build_benchmark(own, 0, data).train_stream for image, _, _ in step.dataset
     ]

@@ -136,7 +136,7 @@ def test_a_state_that_is_none_gives_way_to_the_one_before(tmp_path, content, sai
 def test_a_wrong_type_in_recipe_json_is_named(copied, name, value):
     note = json.loads((copied / "recipe.json").read_text())
     (copied / "recipe.json").write_text(json.dumps(note | {name: value}))
-    for read in (tiny_run, lambda folder: read_runs([folder]), lambda f: RunFolder(f).note()):
+    for read in (tiny_run, lambda folder: read_runs([folder]), lambda f: RunFolder(f).metadata()):
         with pytest.raises(ValueError, match=f"recipe.json is damaged: {name} must be a"):
             read(copied)
 

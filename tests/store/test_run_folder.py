@@ -360,9 +360,9 @@ def test_rows_can_be_cut_to_counts_and_missing_ones_are_named(copied):
         "exemplars": 36,
         "train": 6,
     }
-    rows.check(rows.note())
+    rows.check(rows.metadata())
     with pytest.raises(Damaged, match="missing from train.csv"):
-        rows.check(rows.note() | {"rows": rows.counts | {"train": 7}})
+        rows.check(rows.metadata() | {"rows": rows.counts | {"train": 7}})
     kept = {"steps": 1, "classes": 2, "confusion": 3, "exemplars": 12, "train": 3}
     rows.keep(kept)
     assert rows.counts == kept == RunRows(RunFolder(copied)).counts

@@ -18,7 +18,7 @@ class Resume(Protocol):
     def restore(self, strategy: Strategy) -> None: ...
 
 
-class Progress:
+class StepProgress:
     """`turn` is (event, index of the plugin) while plugins are called one by one between epochs or
     at the end of a step.
     """
@@ -33,7 +33,7 @@ class Progress:
             str, int
         ] = {}  # event -> plugins that had their turn before the state was saved
 
-    def go_on(self, strategy: Strategy) -> str | None:
+    def restore_step(self, strategy: Strategy) -> str | None:
         """Restore what the start of the step has reset. The event in which the state was saved;
         None in a step from its start.
         """
@@ -54,8 +54,8 @@ class Progress:
     def take_turns(
         self, strategy: Strategy, event: str, skip: type | tuple = (), **kwargs: object
     ) -> None:
-        """Call `event` of every plugin; after `go_on`, once, of those that have not had their
-        turn.
+        """Call `event` of every plugin; after `restore_step`, once, of those that have not had
+        their turn.
         """
         first = self._had_turn.pop(event, 0)
         try:

@@ -18,7 +18,7 @@ from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
-from avalanche_hfc.strategies._base.resume import Progress
+from avalanche_hfc.strategies._base.resume import StepProgress
 
 FORMAT = 1
 CLOCK = (
@@ -146,7 +146,7 @@ def load_state(strategy: Strategy, state: State) -> None:
     StepTable.of(strategy).load_state_dict(state["steps"])
     load_teacher(strategy, state)
     load_rest(strategy, state)
-    strategy.progress = Progress()
+    strategy.progress = StepProgress()
     strategy.progress.resume = SavedStep(state) if state["turn"] else None
 
 

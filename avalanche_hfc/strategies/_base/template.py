@@ -40,7 +40,7 @@ from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
-from avalanche_hfc.strategies._base.resume import Progress
+from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
 
 
@@ -127,7 +127,7 @@ class IncrementalTemplate(SupervisedTemplate):
         self.mb_prefix: Tensor | None = None
         self.phase_running: Phase | None = None
         self.draw_seed: int | None = None
-        self.progress = Progress()
+        self.progress = StepProgress()
         self._eval_width = 0
         self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
@@ -195,7 +195,7 @@ class IncrementalTemplate(SupervisedTemplate):
     def _train_exp(
         self, experience: Experience, eval_streams: object = None, **kwargs: object
     ) -> None:
-        event = self.progress.go_on(self)
+        event = self.progress.restore_step(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
             self.progress.take_turns(
