@@ -65,7 +65,8 @@ def table(
         scale, title = options["scale"], title_of(name, options["scale"], done.overrides, paper)
         runs, _ = read_runs([run.folder for run in done.finished])
         cells = named_as_run(cells, overrides_of(context.args))
-        numbers = table_of(name, scale, cells, steps_of(runs), paper)
+        recipes = {run.recipe.name: run.recipe for run in done.finished}
+        numbers = table_of(name, scale, cells, steps_of(runs), paper, recipes)
         stem = "-".join([name, scale, *options["only"], *add])
         files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
         click.echo(files[1].read_text())

@@ -9,7 +9,7 @@ import pandas as pd
 from avalanche_hfc._types import Record
 from avalanche_hfc.report.numbers import over_seeds
 from avalanche_hfc.report.style import LineKey, assign_colours
-from avalanche_hfc.store.read import Group, RunData, group_runs
+from avalanche_hfc.store.read import Group, RunData, group_runs, is_continued
 
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "class_order")
 
@@ -87,13 +87,7 @@ def folders_learned(recipe: Record) -> list[str]:
 
 def continues(later: Group, earlier: Group) -> bool:
     """Whether the runs of one recipe are those of another that learned more folders."""
-    known, more = folders_learned(earlier.recipe), folders_learned(later.recipe)
-    return (
-        len(more) > len(known)
-        and more[: len(known)] == known
-        and later.recipe["name"] == "+".join([str(earlier.recipe["name"]), *more[len(known) :]])
-        and {run.seed for run in earlier.runs} <= {run.seed for run in later.runs}
-    )
+    return all(any(is_continued(run, before) for run in later.runs) for before in earlier.runs)
 
 
 def recipe_section(recipe: Record, name: str) -> Record:

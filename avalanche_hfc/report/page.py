@@ -144,9 +144,8 @@ def _notices(comparisons: Sequence[Comparison], waiting: Sequence[Path]) -> list
     """What a reader must know before reading on: one sentence per reason, whatever the number of
     runs.
     """
-    shorter, going, reordered, longer = [], [], [], []
+    shorter, going, reordered = [], [], []
     for group in (group for comparison in comparisons for group in comparison.groups):
-        longer += [f"{group.label} ({run.path})" for run in group.parents]
         shorter += [
             f"{group.label} seed {run.seed} ({run.last_step + 1} of {group.last_step + 1} steps)"
             for run in group.unfinished
@@ -159,7 +158,6 @@ def _notices(comparisons: Sequence[Comparison], waiting: Sequence[Path]) -> list
         ("No finished step yet, not in this report: {}.", [str(path) for path in waiting]),
         ("Fewer steps than other seeds, in the curves but not in the results: {}.", shorter),
         ("Not finished, so that the last step is the last so far: {}.", going),
-        ("The first steps are those of another run, drawn as one curve: {}.", longer),
         ("Classes arrive in another order and have maps of their own: {}.", reordered),
     )
     return [sentence.format("; ".join(names)) for sentence, names in reasons if names]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._types import Json, Options, Record
-from avalanche_hfc.recipes import SCALES, TABLES, PaperCell, TableCell, recipe
+from avalanche_hfc.recipes import SCALES, TABLES, PaperCell, Recipe, TableCell, recipe
 from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
 from avalanche_hfc.recipes.signatures import method_class
@@ -156,6 +156,7 @@ def table_of(
     cells: Sequence[TableCell],
     rows: pd.DataFrame,
     paper: pd.DataFrame | None = None,
+    recipes: Mapping[str, Recipe] | None = None,
 ) -> pd.DataFrame:
     """The numbers of a table over seeds, beside those of the paper.
 
@@ -169,6 +170,7 @@ def table_of(
         cells: the cells to fill.
         rows: `steps_of` the runs that fill them.
         paper: the paper's numbers; None: ours alone.
+        recipes: the recipes that were run, by name; None: those that the names stand for.
 
     Returns:
         What `compare` gives, with `scale` and `recipe`.
@@ -178,7 +180,7 @@ def table_of(
     """
     form = form_of(table, scale)
     if scale == "demo":
-        cells, paper = own_cells(cells), None
+        cells, paper = own_cells(cells, recipes), None
     ours = [*measured(table, form.columns, cells, rows)]
     if not ours:
         raise ValueError(f"No finished run of table {table} at scale {scale}: nothing to show.")
@@ -193,14 +195,20 @@ def table_of(
     return both.assign(scale=scale, recipe=[names.get(_key(row), "") for _, row in both.iterrows()])
 
 
-def own_cells(cells: Iterable[TableCell]) -> list[TableCell]:
+def own_cells(
+    cells: Iterable[TableCell], recipes: Mapping[str, Recipe] | None = None
+) -> list[TableCell]:
     """The recipes behind some cells, each once, with their own data set, backbone, steps and memory
-    in place of those of the paper's cell.
+    in place of those of the paper's cell. `recipes` are those that were run, by name; None: those
+    that the names stand for.
     """
     by_recipe = {name: cell for cell, name in reversed([*cells])}
     found = []
     for name, cell in reversed(by_recipe.items()):
-        data, memory = recipe(name).data, recipe(name).memory
+        if recipes is not None and name not in recipes:
+            continue  # not finished
+        chosen = recipe(name) if recipes is None else recipes[name]
+        data, memory = chosen.data, chosen.memory
         own = cell._replace(
             backbone=DEMO_BACKBONES.get(cell.backbone, cell.backbone),
             dataset=data.dataset,

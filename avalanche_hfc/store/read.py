@@ -106,7 +106,9 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
                 )
             seeds[run.seed] = run
     everything = [run for own in found.values() for run in own]
-    parents = {run.path: [one for one in everything if continues(run, one)] for run in everything}
+    parents = {
+        run.path: [one for one in everything if is_continued(run, one)] for run in everything
+    }
     covered = {one.path for own in parents.values() for one in own}
     kept = [own for own in found.values() if any(run.path not in covered for run in own)]
     labels = _labels([own[0].recipe for own in kept])
@@ -116,7 +118,7 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
     ]
 
 
-def continues(run: RunData, earlier: RunData) -> bool:
+def is_continued(run: RunData, earlier: RunData) -> bool:
     """Whether a run is an earlier one that has learned further classes: the same name and seed in
     front, more folders learned, and the rows of the earlier one as its first.
     """

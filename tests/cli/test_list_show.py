@@ -162,12 +162,14 @@ def test_list_needs_no_torch():
         assert result.stdout.splitlines()[-1] == "set()", result.stderr
 
 
-def test_list_names_recipes_for_your_data_and_methods_that_exist(tmp_path, monkeypatch):
+def test_list_names_recipes_for_your_data_and_methods_that_exist(tmp_path, monkeypatch, request):
     (tmp_path / "mymethods.py").write_text(
         "from avalanche_hfc.strategies import HerdingReplay\nclass Mine(HerdingReplay):\n    pass\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mymethods", raising=False)
+    request.addfinalizer(lambda: sys.modules.pop("mymethods", None))
     named = [
         name.rstrip(",.")
         for line in said("list").splitlines()
