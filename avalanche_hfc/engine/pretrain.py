@@ -212,7 +212,7 @@ class Pretraining:
 
     def weights(self) -> bytes:
         """The encoder as a safetensors file, under timm's names."""
-        dtype = getattr(torch, self.recipe.dtype)
+        dtype = {"float16": torch.float16, "float32": torch.float32}[self.recipe.dtype]
         encoder = self.model.encoder
         tensors = {
             name: value.detach().cpu().to(dtype).contiguous()

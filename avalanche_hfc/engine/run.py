@@ -117,7 +117,7 @@ def run(
         changed = run_folder.begin(values, seed, machine(device), note, **notes)
         with logged(run_folder.log):
             log.info("weights: %s", weights)
-            for remark in (*remarks_of(recipe), *getattr(built.benchmark, "remarks", ())):
+            for remark in (*remarks_of(recipe), *built.benchmark.remarks):
                 log.info(remark)
                 recorder.progress.remark(remark)
             if changed:
@@ -273,11 +273,11 @@ def keep_data(run_folder: RunFolder, benchmark: NCScenario) -> Json:
     """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
     """
-    records = getattr(benchmark, "records", {})
+    records = benchmark.records
     refuse_other_data(run_folder, records)
     if records:
         write_records(run_folder.path, records)
-    return data_note(records, getattr(benchmark, "left_out", ()))
+    return data_note(records, benchmark.left_out)
 
 
 def keep_code(run_folder: RunFolder, strategy: object) -> dict[str, str]:

@@ -19,12 +19,12 @@ Result = TypeVar("Result")
 
 class Expected(NamedTuple):
     """A tensor as an annotation has it: the name of each dimension, the kinds of its numbers, and
-    whether None will do.
+    the other types that will do.
     """
 
     dims: tuple[str, ...]
     kinds: frozenset[str]
-    optional: bool
+    others: tuple[type, ...]
 
 
 def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -56,15 +56,18 @@ def expected_of(annotation: object) -> Expected | None:
     if not tensors:
         return None
     kinds = {"whole" if one.dtype is Int else "floating-point" for one in tensors}
-    return Expected(tuple(tensors[0].dim_str.split()), frozenset(kinds), type(None) in members)
+    others = [one for one in members if isinstance(one, type) and one not in tensors]
+    if float in others:
+        others.append(int)
+    return Expected(tuple(tensors[0].dim_str.split()), frozenset(kinds), tuple(others))
 
 
 def check_tensors(caller: str, expected: dict[str, Expected], given: dict[str, object]) -> None:
     """Raise for a value that is no tensor, or has other dimensions or other numbers."""
     sizes: dict[str, tuple[int, str]] = {}
-    for name, (dims, kinds, optional) in expected.items():
+    for name, (dims, kinds, others) in expected.items():
         value = given.get(name)
-        if name not in given or (value is None and optional):
+        if name not in given or isinstance(value, others):
             continue
         if not isinstance(value, Tensor):
             raise ValueError(f"{caller}: {name} must be a tensor, got {type(value).__name__}.")

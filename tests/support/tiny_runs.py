@@ -6,7 +6,6 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from avalanche.training.determinism.rng_manager import RNGManager
@@ -14,6 +13,7 @@ from avalanche.training.plugins import EvaluationPlugin, LRSchedulerPlugin
 from strategy_runs import SMALL_VIT, benchmark_of, jitter, vit
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.recipes.options import WITHOUT_MEMORY
@@ -48,6 +48,7 @@ class TinyRecipe:
 def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
     """As the package's own: seeds, then makes benchmark and strategy."""
     benchmark = benchmark_of(train_transform=jitter)
+    benchmark.records, benchmark.left_out, benchmark.remarks = {}, (), ()
     benchmark.class_names = ("zero", "one", "two", "three", "four, or so", "five")
     RNGManager.set_random_seeds(seed)
     model = (
@@ -69,7 +70,7 @@ def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
         **({"mem_size": 12} if recipe.method not in WITHOUT_MEMORY else {}),
         **OPTIONS.get(recipe.method, {}),
     )
-    return SimpleNamespace(benchmark=benchmark, strategy=strategy)
+    return Built(benchmark, strategy)
 
 
 def tiny_run(folder, method="hfc", *, seed=0, **options):
