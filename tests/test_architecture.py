@@ -66,6 +66,7 @@ def test_every_file_belongs_to_a_layer():
         "__init__.py",
         "__main__.py",
         "_arguments.py",
+        "_checks.py",
         "_earlier.py",
         "_names.py",
         "_types.py",

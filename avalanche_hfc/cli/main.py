@@ -76,8 +76,10 @@ commands.add_command(report)
 
 
 def main() -> None:
-    """Run a command. A user's mistake is one line on stderr and exit code 2, any other error one
-    line and exit code 1; `--debug`, anywhere, shows the traceback of either.
+    """Run the `hfc` command with the arguments of the process.
+
+    A user's mistake is one line on stderr and exit code 2, any other error one line and exit code
+    1; `--debug`, anywhere, shows the traceback of either.
     """
     debug = DEBUG in sys.argv[1:]
     try:

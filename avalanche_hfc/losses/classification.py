@@ -7,7 +7,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._checks import checked
+from avalanche_hfc._checks import checked
 from avalanche_hfc.losses._common import cross_entropy_over, only, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import target_gradient
 

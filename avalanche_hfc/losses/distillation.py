@@ -8,7 +8,7 @@ first step, so every loss here is 0 in it.
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._checks import checked
+from avalanche_hfc._checks import checked
 from avalanche_hfc.losses._common import (
     full_precision,
     log_probabilities,

@@ -7,7 +7,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._checks import checked
+from avalanche_hfc._checks import checked
 from avalanche_hfc.losses._common import (
     cross_entropy_over,
     full_precision,

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._checks import checked
+from avalanche_hfc._checks import checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     cross_entropy_over,

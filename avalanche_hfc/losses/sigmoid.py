@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.losses._checks import checked
+from avalanche_hfc._checks import checked
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,

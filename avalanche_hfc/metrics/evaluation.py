@@ -69,7 +69,7 @@ def evaluate(
     nearest_mean = None if class_means is None else _NearestMean(model, class_means, seen, device)
     loader, steps = _loader(dataset, batch_size, num_workers, device), steps.cpu()
     targets, rows = [], []
-    broken = torch.zeros((), dtype=torch.int64, device=device)
+    broken: Tensor | int = 0
     with (
         evaluation_mode(model),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),

@@ -25,7 +25,7 @@ NAME = "folder-b0-t2-minemethods:Mine@demo"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """images/, new/, minemethods.py and a run of it in runs/."""
+    """images/, new/, a module with a method, and a run of it in runs/."""
     root = tmp_path_factory.mktemp("trust")
     make_folder(root / "images", list(COLOURS)[:4])
     make_folder(root / "new", list(COLOURS)[4:6])

@@ -346,3 +346,20 @@ def test_counts_cannot_be_changed_by_assignment():
     assert isinstance(counts, StepCounts)
     with pytest.raises(AttributeError):
         counts.total = counts.total
+
+
+def test_images_whose_largest_seen_logit_is_not_finite_are_counted_over_all_batches():
+    nan, inf = math.nan, math.inf
+    fine = [
+        [-inf, 0.0, 1.0, 2.0, 0.0, 3.0],  # probability 0 for class 0
+        [1.0, nan, 0.0, 2.0, inf, 3.0],  # classes 1 and 4 are not seen yet
+        [1.0, 0.0, 2.0, 0.0, 0.0, 0.0],
+    ]
+    broken = [[nan, 0.0, nan, 0.0, 0.0, 0.0], [inf, 0.0, inf, inf, 0.0, inf]]
+    labels = torch.tensor([3, 3, 2, 0, 0])
+    clean = TensorDataset(torch.tensor(fine), labels[:3])
+    assert evaluate(Given(), clean, STEPS, batch_size=2).total.sum() == 3
+    dataset = TensorDataset(torch.tensor([*fine, *broken]), labels)
+    for batch_size in (1, 3, 5):
+        with pytest.raises(FloatingPointError, match=r"the logits of 2 of 5 images are not finite"):
+            evaluate(Given(), dataset, STEPS, batch_size=batch_size)

@@ -54,7 +54,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (HFC, {"epoch": "3"}, "no value 'epoch'. Did you mean train.epochs"),
         (HFC, {"method.recipe": "paper"}, "no value 'method.recipe'. Did you mean method.form"),
         (HFC, {"method.relation_weigth": "1"}, "Did you mean method.relation_weight"),
-        (HFC, {"fish": "3"}, "no value 'fish'. Known: data.dataset, "),
+        (HFC, {"fish": "3"}, f"no value 'fish'. `hfc show {HFC.name}` lists its values."),
         (HFC, {"epochs": "many"}, "train.epochs must be a whole number, got 'many'"),
         (HFC, {"epochs": "1.5"}, "train.epochs must be a whole number, got '1.5'"),
         (HFC, {"epochs": "none"}, "train.epochs must be a whole number, got 'none'"),

@@ -27,17 +27,23 @@ def refused(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("run", NAME, "--seedz", "3"), "No such option '--seedz'. Did you mean '--seed'?"),
-        (("run", "--seedz=3", NAME), "No such option '--seedz'. Did you mean '--seed'?"),
-        (("run", NAME, "--tensorbord"), "No such option '--tensorbord'. Did you mean"),
-        (("table", "fh", "--job", "2"), "No such option '--job'. Did you mean '--jobs'?"),
-        (("plan", NAME, "--sintetic"), "No such option '--sintetic'. Did you mean"),
+        (
+            ("run", NAME, "--seedz", "3"),
+            "No such option --seedz. Did you mean one of --seed, --seeds?",
+        ),
+        (
+            ("run", "--seedz=3", NAME),
+            "No such option --seedz. Did you mean one of --seed, --seeds?",
+        ),
+        (("run", NAME, "--tensorbord"), "No such option --tensorbord. Did you mean"),
+        (("table", "fh", "--job", "2"), "No such option --job. Did you mean --jobs?"),
+        (("plan", NAME, "--sintetic"), "No such option --sintetic. Did you mean"),
         (("show", NAME, "--fish"), "--fish needs a value, as in --fish 3. It is no option"),
     ],
 )
 def test_a_misspelt_option_is_an_option_first(arguments, said):
     output = " ".join(refused(*arguments).split())
-    assert said.replace("'", "") in output.replace("'", "").replace(":", "")
+    assert said in re.sub("[':()]", "", output)  # releases of click punctuate differently
     assert "Known" not in output
 
 
