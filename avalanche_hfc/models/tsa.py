@@ -100,7 +100,7 @@ class TSABlock(nn.Module):
         if self.residual:
             own = embeddings.repeat_interleave(heads, dim=1)  # (1|b, qH, D)
             first = (probe * own).sum(-1, keepdim=True)  # each embedding as a key, (1|b, qH, 1)
-            scores = torch.cat([first.expand(len(tokens), -1, -1), scores], dim=-1)
+            scores = torch.cat([first.expand(tokens.shape[0], -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
             pooled = share[..., 1:] @ tokens + share[..., :1] * own

@@ -84,14 +84,14 @@ def test_every_step_can_be_trained_or_the_class_says_why_not(case):
 def test_the_first_step_is_learned(case):
     assert any(
         learns_the_first_step(case, number) for number in (3, 8)
-    )  # a tiny network at a large rate: one start may be unlucky
+    )  # a tiny network: one start may be unlucky
 
 
 def learns_the_first_step(case, number):
     benchmark = benchmark_of(per_class=20, transform=None)
     seed(number)
     model = case.entry.model()
-    optimizer = AdamW(model.parameters(), lr=1e-2)
+    optimizer = AdamW(model.parameters(), lr=3e-3)  # at 1e-2 rounding decides what dytox learns
     every_image = {
         **case.entry.full_batch,
         **({"drop_last": False} if case.ours else {}),
@@ -101,7 +101,7 @@ def learns_the_first_step(case, number):
         model=model,
         optimizer=optimizer,
         own_plugins=[],
-        train_epochs=12 if case.entry.num_epochs > 1 else 1,
+        train_epochs=24 if case.entry.num_epochs > 1 else 1,
         train_mb_size=16,
         **every_image,
     )
