@@ -156,10 +156,14 @@ class IncrementalTemplate(SupervisedTemplate):
             raise
 
     def make_optimizer(self, **kwargs: Any) -> None:
-        place_parameters(self.optimizer, self.model, self.optimized_param_id or {})
+        known = self.optimized_param_id or {}
+        place_parameters(self.optimizer, self.model, known)
         groups = self.optimizer.param_groups
         present = {id(parameter) for group in groups for parameter in group["params"]}
+        # what takes the place of a parameter of the optimizer under the same name stays in it
+        replaced = {name for name, parameter in known.items() if id(parameter) in present}
         super().make_optimizer(**kwargs)
+        present |= {id(p) for name, p in self.model.named_parameters() if name in replaced}
         for group in groups:  # Avalanche adds every parameter, frozen ones as well
             group["params"] = [p for p in group["params"] if p.requires_grad or id(p) in present]
 
