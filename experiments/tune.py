@@ -155,11 +155,13 @@ def parser_of(description: str | None, out: str) -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> int:
-    parser = parser_of(__doc__, "tuning")
+def main(
+    grids: Mapping[str, Grid] = GRIDS, description: str | None = __doc__, out: str = "tuning"
+) -> int:
+    parser = parser_of(description, out)
     arguments = parser.parse_args()
     try:
-        grids = {row: lookup(GRIDS, row, "row") for row in arguments.only} or GRIDS
+        grids = {row: lookup(grids, row, "row") for row in arguments.only} or grids
         changed = dict(text.split("=", 1) for text in arguments.set)
         runs = [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)]
     except ValueError as error:

@@ -1,0 +1,21 @@
+"""Number of epochs and augmentation, tried once for all methods on held-out training images.
+
+    python experiments/budget.py --data cifar100.npz --jobs 2
+
+Runs are kept in RUNS and resumed. OUT/trials.csv has a line per trial. docs/protocol.md says how
+the values are used.
+"""
+
+import sys
+
+from tune import Grid, main
+
+BUDGET: Grid = {
+    "train.epochs": ("5", "10"),
+    "data.transforms": ("plain", "flip-crop"),
+    "train.lr": ("5e-4",),
+}
+GRIDS = dict.fromkeys(("hfc", "herding-replay", "podnet"), BUDGET)
+
+if __name__ == "__main__":
+    sys.exit(main(GRIDS, __doc__, "budget"))
