@@ -37,12 +37,18 @@ VARIANTS = {
     "literal targets over the classes seen, α balanced": Trial(
         "hfc-paper", weights("balanced", "balanced")
     ),
+    "literal targets over the classes present": Trial("hfc", (("method.normalise", "false"),)),
+    "normalised targets over the classes seen": Trial("hfc", (("method.average", "seen"),)),
+    "each sample instead of prototypes": Trial("hfc", (("method.prototypes", "false"),)),
+    **{
+        f"gradient weights: {losses}": Trial("hfc", (("method.gradient_weights", losses),))
+        for losses in ("compensation", "relation", "none")
+    },
     "the released loss": Trial("hfc-official"),
     "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
     "class token instead of TSA": Trial("baseline", (("method.losses", "hfc"),)),
     "without L_RD: distillation of each sample": Trial("baseline+tsa", (("method.losses", "gfc"),)),
-    "without L_FC: plain cross-entropy": Trial("baseline+tsa", (("method.losses", "grd"),)),
-    "neither: cross-entropy and distillation of each sample": Trial("baseline+tsa"),
+    "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
     **{
         f"herding rule {rule}": Trial(
             "baseline+tsa", (("method.losses", "hfc"), ("method.rule", rule))

@@ -111,6 +111,11 @@ class ClassGroups(NamedTuple):
         size = like.new_zeros(like.shape[1]).scatter_add(0, targets, torch.ones_like(like[:, 0]))
         return ClassGroups(first[targets], size[targets])
 
+    @staticmethod
+    def single(like: Float[Tensor, "b C"]) -> "ClassGroups":
+        """Each sample as a group of its own."""
+        return ClassGroups(torch.arange(len(like), device=like.device), torch.ones_like(like[:, 0]))
+
     def means(self, rows: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
         """Mean over the samples of each sample's class."""
         sums = torch.zeros_like(rows).index_add(0, self.first, rows)

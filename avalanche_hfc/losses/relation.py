@@ -96,6 +96,7 @@ def relation_distillation(
     *,
     normalise: bool = True,
     average: Literal["present", "seen"] = "present",
+    prototypes: bool = True,
     weights: Float[Tensor, "b"] | None = None,
     validate: bool = False,
 ) -> Float[Tensor, ""]:
@@ -116,6 +117,8 @@ def relation_distillation(
         average: What the sum over classes is divided by: the number of classes in the batch
             (``"present"``) or the number of classes seen so far (``"seen"``, as printed in the
             paper; the loss then shrinks with ``b / C``).
+        prototypes: Compare the prototypes of the classes. False compares each sample with its own
+            target, and takes the mean of a class over the divergences of its samples.
         weights: Weight of each sample, shape ``(b,)``. By default those of Eq. 9, see
             `compensation_weights`.
         validate: Refuse labels of classes not seen yet. Reads them on the host, which waits for
@@ -148,6 +151,11 @@ def relation_distillation(
         classes = ClassGroups.of(targets, predictions)
         if weights is None:
             weights = compensation_weights(logits, targets, steps)
+        compared = classes if prototypes else ClassGroups.single(predictions)
         return relation_average(
-            prototype_terms(predictions, relation, classes).sum(1), weights, classes, steps, average
+            prototype_terms(predictions, relation, compared).sum(1),
+            weights,
+            classes,
+            steps,
+            average,
         )

@@ -3,7 +3,9 @@
 from numbers import Real
 from typing import Literal
 
+import torch
 from avalanche.training.plugins import SupervisedPlugin
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._types import State, Strategy
@@ -24,9 +26,10 @@ class HostedPlugin(SupervisedPlugin):
     host: Host
     loss_terms: dict[str, Tensor]
 
-    def __init__(self, weight: Weight):
+    def __init__(self, weight: Weight, gradient_weights: bool):
         super().__init__()
         self.weight = checked_weight(type(self).__name__, weight)
+        self.gradient_weights = gradient_weights
         self.loss_terms = {}
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
@@ -49,6 +52,22 @@ class HostedPlugin(SupervisedPlugin):
             self.loss_terms = {name: term.detach()}
             strategy.loss = strategy.loss + term / self.host.later_factor(self)
 
+    def sample_weights(
+        self, table: StepTable, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
+    ) -> Float[Tensor, "b"]:
+        """The weight of each sample in the term.
+
+        Args:
+            table: The strategy's step table.
+            logits: Logits of shape ``(b, C)``.
+            targets: Class ids of shape ``(b,)``.
+
+        Returns:
+            The weights of Eq. 9, shape ``(b,)``; ones without `gradient_weights`.
+        """
+        weights = table.weights(logits, targets)
+        return weights if self.gradient_weights else torch.ones_like(weights)
+
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         """Name and value of what is added to the loss of this batch.
 
@@ -70,7 +89,7 @@ class HostedPlugin(SupervisedPlugin):
         Returns:
             The constructor's arguments; no other value outlives a batch.
         """
-        return {"weight": self.weight}
+        return {"weight": self.weight, "gradient_weights": self.gradient_weights}
 
     def load_state_dict(self, state: State) -> None:
         """Check the settings; there is nothing to restore.
@@ -109,9 +128,10 @@ class GFCPlugin(HostedPlugin):
 
     Args:
         weight: α_1 of Eq. 14: a number above 0, or ``"balanced"`` for 1 - K^o/(K^o+K^t).
+        gradient_weights: False sets w to 1 for all samples: the plain cross-entropy, times weight.
 
     Raises:
-        ValueError: If the weight is not allowed.
+        ValueError: If a value is not allowed.
 
     Example:
         >>> import torch
@@ -122,14 +142,16 @@ class GFCPlugin(HostedPlugin):
         >>> strategy = Naive(model=model, optimizer=optimizer, plugins=[GFCPlugin()])
     """
 
-    def __init__(self, *, weight: Weight = 1.0):
-        super().__init__(weight)
+    def __init__(self, *, weight: Weight = 1.0, gradient_weights: bool = True):
+        super().__init__(weight, gradient_weights)
 
     def term(self, table: StepTable) -> tuple[str, Tensor]:
         weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
         added = [
             term.scale
-            * ((weight * table.weights(term.logits, term.targets) - 1) * term.losses).mean()
+            * (
+                (weight * self.sample_weights(table, term.logits, term.targets) - 1) * term.losses
+            ).mean()
             for term in self.host.terms()
         ]
         return "compensation", sum(added[1:], start=added[0])
@@ -147,6 +169,8 @@ class GRDPlugin(HostedPlugin):
             False is the equation as printed.
         average: Mean over the classes ``"present"`` in the batch, or over all classes ``"seen"`` as
             printed.
+        prototypes: Compare class prototypes; False compares each sample with its own target.
+        gradient_weights: False weights all classes alike, instead of by Eq. 12.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -166,11 +190,14 @@ class GRDPlugin(HostedPlugin):
         weight: Weight = 1.0,
         normalise: bool = True,
         average: Literal["present", "seen"] = "present",
+        prototypes: bool = True,
+        gradient_weights: bool = True,
     ):
-        super().__init__(weight)
+        super().__init__(weight, gradient_weights)
         if average not in ("present", "seen"):
             raise ValueError(f"GRDPlugin: average must be 'present' or 'seen', got {average!r}.")
         self.normalise = normalise
+        self.prototypes = prototypes
         self.average: Literal["present", "seen"] = average
 
     def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
@@ -195,7 +222,8 @@ class GRDPlugin(HostedPlugin):
             table.on(logits),
             normalise=self.normalise,
             average=self.average,
-            weights=table.weights(logits, targets),
+            prototypes=self.prototypes,
+            weights=self.sample_weights(table, logits, targets),
         )
         return "relation", weight * relation
 
@@ -203,7 +231,11 @@ class GRDPlugin(HostedPlugin):
         FrozenTeacher.of(strategy).take(strategy)
 
     def state_dict(self) -> State:
-        return super().state_dict() | {"normalise": self.normalise, "average": self.average}
+        return super().state_dict() | {
+            "normalise": self.normalise,
+            "average": self.average,
+            "prototypes": self.prototypes,
+        }
 
 
 def checked_weight(owner: str, weight: Weight) -> Weight:

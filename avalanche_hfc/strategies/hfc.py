@@ -21,12 +21,14 @@ from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 
 class Losses(NamedTuple):
-    """α1, α2 of Eq. 14 and the form of L_RD."""
+    """α1, α2 of Eq. 14, the form of L_RD, and which losses have gradient weights."""
 
     compensation_weight: Weight
     relation_weight: Weight
     normalise: bool
     average: Literal["present", "seen"]
+    prototypes: bool = True
+    gradient_weights: str = "both"
 
 
 FORMS: dict[str, Losses | None] = {
@@ -35,6 +37,14 @@ FORMS: dict[str, Losses | None] = {
         1.0, 1.0, normalise=False, average="seen"
     ),  # Eq. 9, 13 as printed; the paper prints no α
     "official": None,  # `official_hfc`: the weights are inside
+}
+
+
+GRADIENT_WEIGHTS = {
+    "both": "in L_FC and L_RD",
+    "compensation": "in L_FC alone",
+    "relation": "in L_RD alone",
+    "none": "in neither",
 }
 
 
@@ -61,6 +71,12 @@ class HFCStrategy(IncrementalTemplate):
             By default that of the losses.
         relation_weight: α_2, the weight of L_RD: a number above 0, or ``"balanced"`` for z. By
             default that of the losses.
+        normalise: Divide each row of the relation targets by its sum, see `relation_distillation`.
+            By default that of the losses, as are the following three.
+        average: Mean of L_RD over the classes ``"present"`` in the batch or all ``"seen"``.
+        prototypes: Whether L_RD compares class prototypes, or each sample with its own target.
+        gradient_weights: Losses that are weighted by gradients (Eq. 9 and 12): ``"both"``,
+            ``"compensation"``, ``"relation"`` or ``"none"``.
         optimizer_quirks: With ``"official"`` only: reproduce two defects of the released training
             loop, a new optimizer every epoch, and parameters outside the optimizer's first group
             (TSA, token and head) trained in epochs 0, 3, 6, … of a step only.
@@ -104,6 +120,10 @@ class HFCStrategy(IncrementalTemplate):
         per_class: int | None = None,
         compensation_weight: Weight | None = None,
         relation_weight: Weight | None = None,
+        normalise: bool | None = None,
+        average: Literal["present", "seen"] | None = None,
+        prototypes: bool | None = None,
+        gradient_weights: Literal["both", "compensation", "relation", "none"] | None = None,
         optimizer_quirks: bool = False,
         drop_last: bool | None = None,
         train_mb_size: int = 1,
@@ -118,7 +138,15 @@ class HFCStrategy(IncrementalTemplate):
     ):
         if recipe is not None:
             form = renamed_form(recipe, form)
-        parts = loss_parts(form, compensation_weight, relation_weight)
+        parts = loss_parts(
+            form,
+            compensation_weight=compensation_weight,
+            relation_weight=relation_weight,
+            normalise=normalise,
+            average=average,
+            prototypes=prototypes,
+            gradient_weights=gradient_weights,
+        )
         rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
         given = [*(plugins or ()), *quirk_parts(form, optimizer_quirks, optimizer, plugins or ())]
         super().__init__(
@@ -155,26 +183,36 @@ def renamed_form(recipe: str, form: str) -> str:
     return recipe
 
 
-def loss_parts(
-    form: str, compensation_weight: Weight | None, relation_weight: Weight | None
-) -> list[BasePlugin]:
-    """The two loss plugins of a form; none for "official", whose loss is one piece."""
+def loss_parts(form: str, **given: Any) -> list[BasePlugin]:
+    """The two loss plugins of a form; none for "official", whose loss is one piece.
+
+    Args:
+        form: A key of `FORMS`.
+        **given: Fields of `Losses`; None takes that of the form.
+    """
     losses = lookup(FORMS, form, "form")
+    changed = {name: value for name, value in given.items() if value is not None}
     if losses is None:
-        if compensation_weight is not None or relation_weight is not None:
+        if changed:
             raise ValueError(
-                "Form 'official' has its weights inside: leave out compensation_weight and "
-                "relation_weight, "
-                f"got {compensation_weight!r} and {relation_weight!r}."
+                f"Form 'official' has its weights inside: leave out {' and '.join(changed)}, got "
+                f"{' and '.join(map(repr, changed.values()))}."
             )
         return []
-    compensation = (
-        losses.compensation_weight if compensation_weight is None else compensation_weight
-    )
-    relation = losses.relation_weight if relation_weight is None else relation_weight
+    losses = losses._replace(**changed)
+    lookup(GRADIENT_WEIGHTS, losses.gradient_weights, "gradient_weights")
     return [
-        GFCPlugin(weight=compensation),
-        GRDPlugin(weight=relation, normalise=losses.normalise, average=losses.average),
+        GFCPlugin(
+            weight=losses.compensation_weight,
+            gradient_weights=losses.gradient_weights in ("both", "compensation"),
+        ),
+        GRDPlugin(
+            weight=losses.relation_weight,
+            normalise=losses.normalise,
+            average=losses.average,
+            prototypes=losses.prototypes,
+            gradient_weights=losses.gradient_weights in ("both", "relation"),
+        ),
     ]
 
 

@@ -132,6 +132,21 @@ def test_l_rd_takes_the_class_mean_of_weights_given(batch, seed):
     assert_agrees(value_and_gradient(relation_distillation, *batch, weights=weights), expected)
 
 
+@given(batches(min_steps=2))
+def test_l_rd_without_prototypes_is_the_class_mean_of_the_samples_divergences(batch):
+    logits, targets, _, steps = batch
+    relation = relation_targets(*batch[1:], normalise=True)
+    log_p = logits.masked_fill(steps == -1, -torch.inf).log_softmax(1)
+    divergence = [
+        sum(y * (math.log(y) - p) for y, p in zip(*rows, strict=True) if y > 0)
+        for rows in zip(relation.tolist(), log_p.tolist(), strict=True)
+    ]
+    weighted = compensation_weights(logits, targets, steps) * torch.tensor(divergence).double()
+    expected = sum(weighted[targets == k].mean() for k in targets.unique()) / len(targets.unique())
+    found = relation_distillation(*batch, prototypes=False)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
 @given(batches())
 @example(draw_batch(0, num_steps=2, per_step=1, num_samples=1))
 def test_official_hfc_is_the_released_loss_in_value_and_gradient(batch):

@@ -11,7 +11,13 @@ from strategy_runs import At, benchmark_of, herding_of, hfc, mlp, run, train, vi
 from torch.optim import AdamW
 
 from avalanche_hfc import HFCStrategy, TSAViT, official_parts
-from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
+from avalanche_hfc.losses import (
+    compensation_weights,
+    forgetting_compensation,
+    official_hfc,
+    relation_distillation,
+)
+from avalanche_hfc.strategies.hfc import GRADIENT_WEIGHTS
 
 STEPS = torch.tensor([1, 0, -1, -1, 0, 1])  # by column, in the second step
 SMALL = dict(
@@ -41,10 +47,22 @@ def by_hand(form, logits, targets, teacher):
         return 0.3 * forgetting_compensation(logits, targets, STEPS) + 7 * relation_distillation(
             logits, targets, teacher, STEPS
         )
+    if form in GRADIENT_WEIGHTS:
+        weights = compensation_weights(logits, targets, STEPS)
+        losses = F.cross_entropy(logits, targets, reduction="none")
+        if form == "compensation":
+            losses, weights = weights * losses, torch.ones_like(weights)
+        elif form == "none":
+            weights = torch.ones_like(weights)
+        return (1 - z) * losses.mean() + z * relation_distillation(
+            logits, targets, teacher, STEPS, weights=weights
+        )
     return official_hfc(logits, targets, teacher, STEPS)
 
 
-@pytest.mark.parametrize("form", ["default", "paper", "official", "0.3, 7"])
+@pytest.mark.parametrize(
+    "form", ["default", "paper", "official", "0.3, 7", "compensation", "relation", "none"]
+)
 def test_the_loss_of_a_batch_in_the_second_step_is_the_forms(form):
     benchmark, met = benchmark_of(per_class=10), []
 
@@ -58,9 +76,11 @@ def test_the_loss_of_a_batch_in_the_second_step_is_the_forms(form):
                 )
             )
 
-    weights = (
-        {"compensation_weight": 0.3, "relation_weight": 7} if form == "0.3, 7" else {"form": form}
-    )
+    weights = {"form": form}
+    if form == "0.3, 7":
+        weights = {"compensation_weight": 0.3, "relation_weight": 7}
+    elif form in GRADIENT_WEIGHTS:
+        weights = {"gradient_weights": form}
     torch.manual_seed(0)
     strategy = hfc(mlp("growing", dropout=0.3), plugins=[At("after_backward", look)], **weights)
     strategy.train(benchmark.train_stream[0])
@@ -258,13 +278,17 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
         "per_class",
         "compensation_weight",
         "relation_weight",
+        "normalise",
+        "average",
+        "prototypes",
+        "gradient_weights",
         "optimizer_quirks",
         "drop_last",
     ]
     assert [name for name in ours if name not in (*own, "recipe", "base_kwargs")] == [
         n for n in host if n in ours
     ]
-    assert list(ours)[3:10] == own
+    assert list(ours)[3:14] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
     assert ours["eval_mb_size"].default is None  # like train_mb_size, docs/architecture.md
@@ -302,6 +326,7 @@ def test_a_misspelt_argument_is_a_type_error():
         ({"compensation_weight": 0}, "weight must be a number above 0 or 'balanced', got 0"),
         ({"relation_weight": float("nan")}, "got nan"),
         ({"mem_size": 0}, "1 or more, got 0"),
+        ({"form": "official", "prototypes": False}, "leave out prototypes, got False"),
     ],
 )
 def test_a_wrong_argument_is_a_value_error_that_names_it(options, message):
