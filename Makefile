@@ -6,10 +6,11 @@ READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 WHEEL := .venv-wheel
 JOBS ?= 2
+REAL_IMAGES := experiments/results/real-images
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo quick test lint types pytest test-slow test-lowest test-wheel docs bench mutate faults clean
+.PHONY: help demo quick test lint types pytest test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
 help:
 	@echo "make demo         split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make quick        formulas, the contracts of two methods, one run; under two minutes"
@@ -18,6 +19,8 @@ help:
 	@echo "make test-lowest  quick tier and contracts on the lowest versions, in $(LOWEST)"
 	@echo "make test-wheel   the wheel and all it needs in an empty environment, $(WHEEL)"
 	@echo "make docs         the pages and the API reference, in site/"
+	@echo "make results      the pages on real images and their figures, from the committed rows"
+	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv; RECORD=1: to experiments/results"
 	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
 	@echo "make faults       kill runs at twenty random moments, resume each time, compare with an unbroken run"
@@ -68,6 +71,13 @@ test-wheel:
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
+
+results: $(READY)
+	$(BIN)/python experiments/results_page.py $(REAL_IMAGES) .
+
+reproduce: $(READY)
+	@test -n '$(DATA)' || { echo 'DATA must be a folder or npz file of CIFAR-100: make reproduce DATA=cifar100.npz'; exit 2; }
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/reproduce.py $(REAL_IMAGES) --data '$(DATA)'
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(if $(RECORD),--out experiments/results/bench.csv)

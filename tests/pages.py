@@ -11,6 +11,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NOTEBOOK = ROOT / "examples" / "hfc_on_digits.ipynb"
 PAGES = [README, CONTRIBUTING, *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+GENERATED = re.compile(r"<!-- real-images -->\n.*?<!-- /real-images -->", re.DOTALL)
 
 
 def name_of(path):

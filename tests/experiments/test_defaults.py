@@ -74,8 +74,11 @@ def test_the_scripts_with_options_are_these():
     """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
     known = [
         "experiments/bench.py",
+        "experiments/collect.py",
         "experiments/effects.py",
         "experiments/readme_picture.py",
+        "experiments/reproduce.py",
+        "experiments/results_page.py",
         "experiments/tune.py",
         "experiments/unpack_cifar100.py",
         "experiments/variants.py",

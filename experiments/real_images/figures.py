@@ -1,0 +1,152 @@
+"""The figures of the page, from the committed rows."""
+
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from avalanche_hfc.recipes.tables import EIGHT, FURTHER_PROTOCOLS, HOSTS, PRACTICAL
+from avalanche_hfc.report.figures import Curve, Panel, as_png, draw, heat_map
+from avalanche_hfc.report.numbers import shared_class_table
+from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
+from avalanche_hfc.store.read import RunData
+from real_images.claims import difference, over, recipes_of, with_losses
+from real_images.rows import MAPPED
+from real_images.tables import COMPARISON, PLUG_AND_PLAY, rows_shown
+
+COLORS = 64  # of the palette: a quarter of the file size, no visible difference
+LOOK = replace(FOR_PRINT, width=680)
+RIVALS = (*EIGHT, "herding-replay", *PRACTICAL)  # in the figure of FH
+
+
+def small_png(figure: Figure) -> bytes:
+    """A figure as PNG with a palette."""
+    file = BytesIO()
+    with Image.open(BytesIO(as_png(figure))) as image:
+        image.convert("RGB").quantize(COLORS).save(file, "png", optimize=True)
+    return file.getvalue()
+
+
+def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
+    """Accuracy after each step of some rows of the comparison; None without any."""
+    names = {name: row for (row, *_), name in recipes_of(COMPARISON).items()}
+    own = rows_shown(COMPARISON, steps)
+    own = own.assign(row=own["recipe"].map(names))
+    colours = assign_colours(map(LineKey, FURTHER_PROTOCOLS))
+    curves = []
+    for row in FURTHER_PROTOCOLS:
+        seeds = own[own["row"] == row].groupby("classes")["accuracy"]
+        if len(seeds):
+            points = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std()}) * 100
+            curves.append(Curve(row, points, colours[LineKey(row)]))
+    if not curves:
+        return None
+    ticks = [(int(seen), str(seen)) for seen in sorted(own["classes"].unique())]
+    title = "Accuracy on all classes seen, %"
+    return draw([Panel(title, curves, "classes seen", ticks, limits=(0, 100))], LOOK, height=360)
+
+
+def class_figure(steps: pd.DataFrame, classes: pd.DataFrame, name: str) -> Figure | None:
+    """Accuracy of each class after each step, the mean over seeds; None without rows."""
+    runs = [
+        RunData(
+            path=Path(),
+            recipe={},
+            seed=int(seed),
+            versions={},
+            machine="",
+            finished=True,
+            steps=steps[(steps["recipe"] == name) & (steps["seed"] == seed)],
+            classes=own,
+        )
+        for seed, own in classes[classes["recipe"] == name].groupby("seed")
+    ]
+    table, _ = shared_class_table(runs)
+    if table is None:
+        return None
+    return heat_map(table, [str(step + 1) for step in table.columns], "after step", LOOK)
+
+
+Points = dict[str, tuple[float, float, float, float]]  # label: x, its error, y, its error
+
+
+def fh_figure(runs: pd.DataFrame) -> Figure | None:
+    """What HFC gains against FH: its lead over a method against the method's FH, and what the
+    losses add to a method against how they change its FH. None without rows.
+    """
+    panels = {
+        ("HFC's lead in average", "FH × 1000 of the method"): leads(rows_shown(COMPARISON, runs)),
+        ("Average that both losses add", "change of FH × 1000 by them"): gains(
+            rows_shown(PLUG_AND_PLAY, runs)
+        ),
+    }
+    panels = {titles: points for titles, points in panels.items() if points}
+    if not panels:
+        return None
+    colours = assign_colours(LineKey(label) for points in panels.values() for label in points)
+    figure = draw(
+        [
+            Panel(
+                title,
+                [
+                    Curve(label, at(x, y), colours[LineKey(label)])
+                    for label, (x, _, y, _) in points.items()
+                ],
+                xlabel,
+                limits=(None, None),
+            )
+            for (title, xlabel), points in panels.items()
+        ],
+        FOR_PRINT,
+        height=380,
+    )
+    for axes, points in zip(figure.axes, panels.values(), strict=True):
+        axes.axhline(0, color=PRINT.muted, linewidth=1, zorder=0)
+        for label, (x, wide, y, high) in points.items():
+            hue = PRINT.series[colours[LineKey(label)] % len(PRINT.series)]
+            axes.errorbar(x, y, yerr=high, xerr=wide, color=hue, linewidth=1, zorder=1)
+    return figure
+
+
+def at(x: float, y: float) -> pd.DataFrame:
+    """A curve of one point."""
+    return pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x])
+
+
+def leads(runs: pd.DataFrame) -> Points:
+    """FH of a method, and by how much HFC leads it."""
+    fh = runs.groupby("recipe")["fh"]
+    means, errors = fh.mean(), fh.sem()
+    return {
+        pair.label.strip("`"): (means[pair.second], errors[pair.second], lead.mean, lead.error)
+        for pair in over(COMPARISON, RIVALS)
+        if (lead := difference(runs, pair, "average")) is not None
+    }
+
+
+def gains(runs: pd.DataFrame) -> Points:
+    """By how much both losses change FH and the average of a method."""
+    found: Points = {}
+    for pair in with_losses(HOSTS):
+        fh, average = (difference(runs, pair, column) for column in ("fh", "average"))
+        if fh is not None and average is not None:
+            found[pair.label.strip("`")] = (fh.mean, fh.error, average.mean, average.error)
+    return found
+
+
+def figures(runs: pd.DataFrame, steps: pd.DataFrame, classes: pd.DataFrame) -> dict[str, bytes]:
+    """The PNG files that the rows are enough for, by name."""
+    drawn = {
+        "small-accuracy": accuracy_figure(steps),
+        **{
+            f"small-classes-{row}": class_figure(steps, classes, name)
+            for row, name in MAPPED.items()
+        },
+        "small-fh": fh_figure(runs),
+    }
+    return {
+        f"{name}.png": small_png(figure) for name, figure in drawn.items() if figure is not None
+    }

@@ -1,0 +1,176 @@
+"""The parts of docs/results.md and of the README that are generated from the committed rows."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
+from avalanche_hfc.report.paper_table import paper_of, table_of
+from avalanche_hfc.report.tables import Grid, markdown, measures_grid
+from real_images.claims import count, standing, verdict
+from real_images.figures import figures
+from real_images.rows import COLUMNS, MAPPED
+from real_images.tables import (
+    COMPARISON,
+    PROTOCOLS,
+    SHOWN,
+    Shown,
+    in_order,
+    is_begun,
+    missing,
+    rows_shown,
+    section,
+)
+from real_images.trials import HELD_OUT, sections
+
+IMAGES = "docs/images"
+START, END = "<!-- real-images -->\n", "<!-- /real-images -->"
+SHARED = "The pictures that `small-mae` was trained on share concepts with CIFAR-100, not images."
+TOLD = ("hfc", "herding-replay", "ncm")  # always in the README's table, with the best three
+
+
+class Committed(NamedTuple):
+    """The committed files as data frames."""
+
+    runs: pd.DataFrame
+    steps: pd.DataFrame
+    classes: pd.DataFrame
+
+
+def read_committed(folder: Path) -> Committed:
+    """The files of a folder; those that it does not have are empty."""
+    found = []
+    for name, columns in COLUMNS.items():
+        path = folder / f"{name}.csv"
+        found.append(
+            pd.read_csv(path, keep_default_na=False, na_values=[""])
+            if path.is_file()
+            else pd.DataFrame(columns=list(columns))
+        )
+    return Committed(*found)
+
+
+def files_of(folder: Path, root: Path) -> dict[Path, str | bytes]:
+    """The two pages and the figures as the rows of a folder give them.
+
+    Args:
+        folder: The committed rows.
+        root: The folder of the README.
+
+    Raises:
+        ValueError: A page has no marked part, or more than one.
+    """
+    rows = read_committed(folder)
+    pictures = figures(*rows)
+    texts = {
+        "docs/results.md": results_part(rows, folder, root, list(pictures)),
+        "README.md": readme_part(rows),
+    }
+    found: dict[Path, str | bytes] = {root / IMAGES / name: png for name, png in pictures.items()}
+    for name, text in texts.items():
+        page = root / name
+        before, *inside = page.read_text().split(START)
+        if len(inside) != 1 or inside[0].count(END) != 1:
+            raise ValueError(f"{page} must have one part between {START.strip()} and {END}.")
+        found[page] = before + START + text + END + inside[0].split(END)[1]
+    return found
+
+
+def results_part(rows: Committed, folder: Path, root: Path, pictures: list[str]) -> str:
+    """The part of docs/results.md; empty without rows and trials."""
+    parts: dict[str, str] = {}
+    place = Path(os.path.relpath(folder, root)).as_posix()
+    if len(rows.runs):
+        parts["## Real images"] = introduction(rows.runs, place)
+        parts["### What the paper claims"] = verdict(rows.runs)
+        paper = paper_of()
+        assert paper is not None
+        waiting = []
+        for shown in SHOWN:
+            if is_begun(shown, rows.runs):
+                parts[f"### {shown.title}"] = table_part(shown, rows, paper, pictures)
+            else:
+                waiting.append(f"`{shown.command}`")
+        if waiting:
+            parts["### Not trained yet"] = f"There are no rows yet of {', '.join(waiting)}.\n"
+    trials = sections(folder, place)
+    if trials:
+        parts["## How the values on real images were chosen"] = f"{HELD_OUT}\n"
+        parts |= {f"### {title}": text for title, text in trials.items()}
+    return "\n".join(f"{title}\n\n{text}" for title, text in parts.items())
+
+
+def introduction(runs: pd.DataFrame, place: str) -> str:
+    """What was trained, for how long and on what; `place` is that of the rows."""
+    hours = runs["seconds"].sum() / 3600
+    machines = ", ".join(dict.fromkeys(runs["machine"].dropna()))
+    return (
+        f"Images of CIFAR-100 and a small pre-trained ViT; the [protocol](protocol.md) was written "
+        f"before the runs. {SHARED} {len(runs)} runs trained for {hours:.1f} core-hours on "
+        f"{machines}. Their rows are in `{place}`; `make results` generates this part from them.\n"
+    )
+
+
+def table_part(shown: Shown, rows: Committed, paper: pd.DataFrame, pictures: list[str]) -> str:
+    """A table with the sentences and figures that belong to it."""
+    own = rows_shown(shown, rows.runs)
+    parts = [section(shown, rows.steps, paper)]
+    if shown is COMPARISON:
+        parts.insert(0, f"{standing(own, shown)}\n")
+        parts += [figure(name, text) for name, text in FIGURES.items() if name in pictures]
+    elif shown is PROTOCOLS:
+        for (base, steps), words in {
+            (0, 10): "In ten steps",
+            (0.5, 5): "After a base step with half of the classes",
+        }.items():
+            said = standing(own, shown, (base, steps))
+            parts.append(f"{words}: {said}\n" if said else "")
+    return "\n".join(part for part in parts if part.strip())
+
+
+FIGURES = {
+    "small-accuracy.png": "Accuracy after each step; a band is ± one standard deviation over seeds",
+    **{
+        f"small-classes-{row}.png": f"`{row}`: accuracy of each class after each step, over seeds"
+        for row in MAPPED
+    },
+    "small-fh.png": "What HFC and its losses gain against FH; bars are ± one standard error",
+}
+
+
+def figure(name: str, text: str) -> str:
+    return f"![{text.replace('`', '')}](images/{name})\n\n{text}.\n"
+
+
+def readme_part(rows: Committed) -> str:
+    """The section of the README; empty without rows of the comparison."""
+    own = rows_shown(COMPARISON, rows.steps)
+    if not len(own):
+        return ""
+    numbers = in_order(table_of(COMPARISON.table, COMPARISON.scale, COMPARISON.cells, own))
+    rivals = numbers[~numbers["row"].isin(UPPER_BOUNDS)]
+    best = list(dict.fromkeys(rivals["row"]))[:3]
+    kept = rivals[
+        rivals["row"].isin([*best, *TOLD]) & rivals["column"].isin(["average", "last", "fh"])
+    ]
+    grid = measures_grid(kept)
+    seeds = sorted({int(number) for number in kept["num_seeds"]})
+    about = (
+        f"Percent, FH × 1000; mean ± standard error over {' or '.join(map(str, seeds))} seeds; the "
+        f"best three, HFC, herding replay and nearest class mean without training. {SHARED}"
+    )
+    confirmed, made = count(rows.runs)
+    absent = missing(COMPARISON, rows.runs)
+    partly = " Some rows are not trained yet." if absent else ""
+    said = standing(rows_shown(COMPARISON, rows.runs), COMPARISON)
+    text = (
+        f"{said.split(';')[0].split('. In brackets')[0]}. Of {made} comparisons that the paper "
+        f"claims, {confirmed} are confirmed here.{partly} [All tables](docs/results.md)."
+    )
+    table = markdown(Grid(grid.headings, grid.num_words, grid.lines, about, []))
+    return (
+        "## Real images\n\n20 classes of CIFAR-100 in five steps, 200 exemplars, a small "
+        f"pre-trained ViT ([protocol](docs/protocol.md)).\n\n{table}\n{text}\n\n"
+    )

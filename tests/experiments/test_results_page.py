@@ -1,0 +1,330 @@
+"""The pages on real images follow from rows: planted results give the sentences expected."""
+
+import math
+import runpy
+import shutil
+import statistics
+import sys
+from pathlib import Path
+
+import pandas as pd
+import planted_rows
+import pytest
+from pages import section as below
+from pages import tables
+from PIL import Image
+
+from avalanche_hfc.recipes.listing import ALL_TABLES
+from avalanche_hfc.recipes.tables import EIGHT, HOSTS
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+COMPARISON = ALL_TABLES["comparison"]["small"]
+NOISE = (0.0, 0.4, -0.4, 0.2, -0.2)  # of a seed, in all rows
+
+
+def name_of(row, protocol="b0-t5"):
+    return f"cifar100-{protocol}-{row}@small"
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """For tests of the text alone: figures take most of the time."""
+    monkeypatch.setattr("real_images.page.figures", lambda *rows: {})
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """A place with the two pages, their parts empty; gives a function that generates them."""
+    root = tmp_path / "root"
+    (root / "docs" / "images").mkdir(parents=True)
+    for page in ("README.md", "docs/results.md"):
+        (root / page).write_text(
+            f"# {page}\nbefore\n<!-- real-images -->\nold\n<!-- /real-images -->\nafter\n"
+        )
+
+    def generate(rows):
+        from real_images.page import files_of
+
+        files = files_of(rows, root)
+        return {path.relative_to(root).as_posix(): content for path, content in files.items()}
+
+    generate.root = root
+    return generate
+
+
+def lasts(values, seeds=range(5)):
+    """(recipe, seed) to accuracy: planted values, with a noise that all rows of a seed share and,
+    where a pair is given, one of their own.
+    """
+    found = {}
+    for name, value in values.items():
+        base, own = value if isinstance(value, tuple) else (value, 0.0)
+        for seed in seeds:
+            found[name, seed] = base + NOISE[seed] + own * (-1) ** seed
+    return found
+
+
+def comparison(**changed):
+    """Values of the whole comparison: HFC 50, every other 40."""
+    values = {entry.recipe: 40.0 for entry in COMPARISON} | {name_of("hfc"): 50.0}
+    return values | {name_of(row): value for row, value in changed.items()}
+
+
+def item(text, start):
+    found = [line for line in text.splitlines() if line.startswith(start)]
+    assert len(found) == 1, (start, found)
+    return found[0]
+
+
+def lists(page):
+    """The three lists of claims, by their titles."""
+    text = below(page, "### What the paper claims")
+    parts = text.split("**")[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path):
+    values = comparison(icarl=(49.9, 3.0), dytox=53.0, ncm=52.0)
+    rows = planted_rows.write(tmp_path / "rows", lasts(values))
+    made = pages(rows)
+    page = made["docs/results.md"]
+    claims = lists(page)
+    won = item(claims["Confirmed"], "- HFC has a higher average than")
+    for row in set(EIGHT) - {"icarl", "dytox"}:
+        assert f"`{row}` (+10.0 ± 0.0)" in won
+    other = item(claims["Not confirmed"], "- HFC has a higher average than")
+    error = statistics.stdev([-2.9, 3.1, -2.9, 3.1, -2.9]) / math.sqrt(5)
+    mean = statistics.mean([-2.9, 3.1, -2.9, 3.1, -2.9])
+    assert f"`icarl` ({mean:+.1f} ± {error:.1f}, no difference)" in other
+    assert "`dytox` (-3.0 ± 0.0, the opposite)" in other
+    assert "icarl" not in won and "dytox" not in won
+    standing = below(page, "### Methods compared").strip().splitlines()[0]
+    assert standing.startswith(
+        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it; `icarl` ("
+    )
+    assert "joint" not in standing and "`wa` (+10.0 ± 0.0)" in standing
+    readme = made["README.md"]
+    assert (
+        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it." in readme
+    )
+    fh = item(claims["Not confirmed"], "- HFC has a lower FH than")
+    assert "`icarl` (+0.0 ± 0.0, no difference)" in fh
+    tested = len(EIGHT) + 4  # of FH in the comparison
+    assert (
+        f"Of {tested} comparisons that the paper claims, {len(EIGHT) - 2} are confirmed" in readme
+    )
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_best_method_is_called_the_best_and_stands_first(pages, tmp_path):
+    made = pages(planted_rows.write(tmp_path / "rows", lasts(comparison(podnet=45.0, joint=90.0))))
+    part = below(made["docs/results.md"], "### Methods compared")
+    assert part.strip().startswith("HFC is the best; `podnet` (+5.0 ± 0.0), ")
+    (heading, lines), *_ = tables(part).items()
+    columns = [cell.strip() for cell in heading.split("|")[1:-1]]
+    first = dict(zip(columns, lines[0], strict=True))
+    error = statistics.stdev(NOISE) / math.sqrt(5)
+    assert first["method"] == "`hfc`" and first["average"] == f"**55.0 ± {error:.1f}**"
+    assert first["last"] == f"**50.0 ± {error:.1f}**" and first["average in the paper"] == "86.4"
+    assert first["FH in the paper"] == "103.6" and first["fh"] == "60.0 ± 0.0"
+    assert [line[0] for line in lines[:2]] == ["`hfc`", "`podnet`"] and lines[-1][0] == "`joint`"
+    podnet = dict(zip(columns, lines[1], strict=True))
+    assert podnet["Δ average"] == "+5.0 ± 0.0" and podnet["average in the paper"] == "75.3"
+    assert sum("**" in cell for line in lines for cell in line) == 4
+    assert "Not trained yet" not in part
+    shown = next(iter(tables(made["README.md"]).values()))
+    assert [line[0] for line in shown][:2] == ["`hfc`", "`podnet`"]
+    assert {"`herding-replay`", "`ncm`"} < {line[0] for line in shown} and len(shown) <= 6
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_the_losses_and_the_parts_add_is_read_from_their_own_tables(pages, tmp_path):
+    values = {name_of(row): 40.0 for row in HOSTS}
+    values |= {name_of(f"{row}+hfc"): 43.0 for row in HOSTS} | {name_of("foster+hfc"): 38.0}
+    values |= {name_of("baseline+tsa"): 44.0, name_of("baseline+tsa+gfc"): 44.0}
+    values |= {name_of("hfc"): 46.0, name_of("baseline+gfc"): 41.0, name_of("baseline+grd"): 41.0}
+    rows = planted_rows.write(
+        tmp_path / "rows", lasts(values), fh={name_of("hfc"): 50, name_of("baseline"): 70}
+    )
+    page = pages(rows)["docs/results.md"]
+    claims = lists(page)
+    losses = item(claims["Confirmed"], "- Both losses raise the average of")
+    assert all(f"`{row}` (+3.0 ± 0.0)" in losses for row in EIGHT if row != "foster")
+    assert "`foster` (-2.0 ± 0.0, the opposite)" in claims["Not confirmed"]
+    parts = item(claims["Confirmed"], "- A part of HFC raises the average:")
+    assert parts == (
+        "- A part of HFC raises the average: TSA added to `baseline` (+4.0 ± 0.0) and L_RD added to "
+        "`baseline+tsa+gfc` (+2.0 ± 0.0)."
+    )
+    assert "L_FC added to `baseline+tsa` (+0.0 ± 0.0, no difference)" in claims["Not confirmed"]
+    assert "`baseline` (-20.0 ± 0.0)" in item(claims["Confirmed"], "- HFC has a lower FH than")
+    table = below(page, "### L_FC and L_RD inside other methods")
+    (heading, lines), *_ = tables(table).items()
+    assert heading.endswith("| Δ average in the paper |")
+    found = {line[0].strip("`"): line for line in lines}
+    assert found["icarl"][-3:] == ["+3.0 ± 0.0", "+3.0 ± 0.0", "+1.6"]
+    assert found["herding-replay"][-1] == "–" and "ResNet-32" in table
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_missing_rows_are_named_and_whole_tables_too(pages, tmp_path):
+    values = lasts(comparison())
+    for seed in (3, 4):
+        del values[name_of("foster"), seed]
+    for seed in range(5):
+        del values[name_of("afc"), seed]
+    page = pages(planted_rows.write(tmp_path / "rows", values))["docs/results.md"]
+    part = below(page, "### Methods compared")
+    assert (
+        f"Not trained yet: `{name_of('foster')}` (seed 3, 4), `{name_of('afc')}` (seed 0, 1, 2, 3, "
+        "4)."
+    ) in part
+    unknown = lists(page)["Not tested: rows are missing"]
+    assert "- HFC has a higher average than `afc`." in unknown
+    assert "- Both losses raise the average of `icarl`," in unknown
+    waiting = below(page, "### Not trained yet")
+    for table, seeds in (("memory", 3), ("order", 5)):
+        assert f"`hfc table {table} --scale small --seeds {seeds}`" in waiting
+    assert "`hfc table comparison --scale medium --seeds 1`" in waiting
+    assert "table comparison --scale small" not in waiting
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_one_seed_decides_nothing(pages, tmp_path):
+    rows = planted_rows.write(tmp_path / "rows", lasts(comparison(), seeds=[0]))
+    made = pages(rows)
+    claims = lists(made["docs/results.md"])
+    assert claims["Confirmed"].strip() == claims["Not confirmed"].strip() == "- Nothing."
+    assert "HFC is the best" not in made["docs/results.md"] + made["README.md"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages, tmp_path):
+    values = {}
+    for table in ("protocols", "memory", "initialisation", "order"):
+        for entry in ALL_TABLES[table]["small"]:
+            values[entry.recipe] = 50.0 if entry.cell.row == "hfc" else 40.0
+    values[name_of("foster", "b50-t5")] = 55.0
+    values |= {name: value - 15 for name, value in values.items() if "-random-" in name}
+    found = lasts(values, seeds=range(3))
+    medium = {entry.recipe: 30.0 for entry in ALL_TABLES["comparison"]["medium"]}
+    found |= lasts(medium | {"cifar100-b0-t10-podnet@medium": 33.0}, seeds=[0])
+    page = pages(planted_rows.write(tmp_path / "rows", found))["docs/results.md"]
+    protocols = below(page, "### Other protocols")
+    assert "In ten steps: HFC is the best; " in protocols
+    assert "classes: HFC is not the best: `foster` (-5.0 ± 0.0) is above it; " in protocols
+    claims = lists(page)
+    ten = item(claims["Confirmed"], "- In ten steps HFC has a higher average than")
+    assert "`foster` (+10.0 ± 0.0)" in ten
+    assert "`foster` (-5.0 ± 0.0, the opposite)" in claims["Not confirmed"]
+    (_, lines), *_ = tables(below(page, "### Initial weights")).items()
+    assert {line[-1] for line in lines if "random" in line[1]} == {"+15.0 ± 0.0"}
+    (_, lines), *_ = tables(below(page, "### Number of exemplars")).items()
+    assert [line[1] for line in lines if line[0] == "`hfc`"] == [
+        f"{count} per class" for count in (5, 10, 20, 50)
+    ]
+    order = below(page, "### Class orders, another one for each seed")
+    assert "seed 3, 4" in order  # five seeds are asked for
+    medium = below(page, "### Methods compared, scale medium")
+    assert "over 1 seed:" in medium and "| `podnet` | **38.0** | **33.0** |" in medium
+
+
+def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_path):
+    def made(folder, **changed):
+        values = comparison(**changed) | {name_of(f"{row}+hfc"): 43.0 for row in HOSTS}
+        values |= {name_of("baseline"): 40.0}
+        mapped = [name_of("hfc"), name_of("herding-replay")]
+        rows = planted_rows.write(tmp_path / folder, lasts(values), mapped=mapped)
+        return {name: png for name, png in pages(rows).items() if name.endswith(".png")}
+
+    first, again, other = made("a"), made("b"), made("c", hfc=30.0)
+    assert sorted(first) == [
+        "docs/images/small-accuracy.png",
+        "docs/images/small-classes-herding-replay.png",
+        "docs/images/small-classes-hfc.png",
+        "docs/images/small-fh.png",
+    ]
+    assert first == again and all(len(png) < 60_000 for png in first.values())
+    same = {name for name in first if first[name] == other[name]}
+    assert same == {"docs/images/small-classes-herding-replay.png"}
+
+
+def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_rows(
+    pages, tmp_path, monkeypatch, capsys
+):
+    def call(rows):
+        words = ["results_page.py", str(rows), str(pages.root)]
+        monkeypatch.setattr(sys, "argv", words)
+        runpy.run_path(str(EXPERIMENTS / "results_page.py"), run_name="__main__")
+        return {page: (pages.root / page).read_text() for page in ("README.md", "docs/results.md")}
+
+    rows = planted_rows.write(tmp_path / "rows", lasts(comparison()), mapped=[name_of("hfc")])
+    texts = call(rows)
+    for page, text in texts.items():
+        assert text.startswith(f"# {page}\nbefore\n<!-- real-images -->\n## Real images\n")
+        assert text.endswith("<!-- /real-images -->\nafter\n") and "\nold\n" not in text
+    picture = Image.open(pages.root / "docs" / "images" / "small-classes-hfc.png")
+    assert picture.width > 300
+    assert call(rows) == texts
+    shutil.rmtree(rows)
+    empty = call(tmp_path / "rows")
+    assert {text.partition("<!-- real-images -->\n")[2] for text in empty.values()} == {
+        "<!-- /real-images -->\nafter\n"
+    }
+    (pages.root / "README.md").write_text("no mark\n")
+    with pytest.raises(SystemExit) as end:
+        call(rows)
+    assert end.value.code == 2 and "README.md must have one part between" in capsys.readouterr().err
+
+
+def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
+    rows = tmp_path / "rows"
+    for folder in ("tuning", "augmentation", "variants"):
+        (rows / folder).mkdir(parents=True)
+    columns = ["row", "values", "seed", "average", "last", "fh"]
+    tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
+             (("1e-4", 41.2), ("5e-4", 47.7), ("1e-3", 39.9))] + [("ncm", "as it is", 100, 30.3, 1.0, 2.0)]  # fmt: skip
+    pd.DataFrame(tuned, columns=columns).to_csv(rows / "tuning" / "trials.csv", index=False)
+    tried = [
+        ("hfc", f"data.transforms={kind}, train.lr=5e-4", 100, value, 1.0, 2.0)
+        for kind, value in (("plain", 60.1), ("flip-crop", 58.3))
+    ]
+    pd.DataFrame(tried, columns=columns).to_csv(rows / "augmentation" / "trials.csv", index=False)
+    forms = [
+        (row, values, seed, value + seed / 10, 40.0, 80.0)
+        for row, values, value in (
+            ("hfc", "as it is", 50.0),
+            ("hfc", "method.normalise=false", 48.0),
+        )
+        for seed in (0, 1, 2)
+    ]
+    pd.DataFrame(forms, columns=columns).to_csv(rows / "variants" / "variants.csv", index=False)
+    page = pages(rows)["docs/results.md"]
+    assert "## Real images\n" not in page
+    (_, lines), *_ = tables(below(page, "### Tuning")).items()
+    assert lines == [
+        ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "3"],
+        ["`ncm`", "–", "30.3", "30.3", "1"],
+    ]
+    (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
+    assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
+    (_, lines), *_ = tables(below(page, "### Forms of HFC")).items()
+    assert lines[1][:2] == ["literal targets over the classes present", "48.1"]
+    assert lines[1][-2:] == ["-2.0 ± 0.0", "+0.0 ± 0.0 (none)"]
+    assert "rows/tuning/trials.csv`." in page
+
+
+def test_the_seeds_of_the_tables_are_those_of_the_protocol():
+    from real_images.tables import SHOWN
+
+    protocol = (ROOT / "docs" / "protocol.md").read_text()
+    (_, lines), *_ = [t for t in tables(protocol).items() if t[0].startswith("| command |")]
+    assert [f"`{shown.command.split(' --seeds')[0]}`" for shown in SHOWN] == [x[0] for x in lines]
+    assert [str(shown.num_seeds) for shown in SHOWN] == [line[2] for line in lines]

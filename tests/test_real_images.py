@@ -1,0 +1,83 @@
+"""What the pages show of real images is what the committed rows give."""
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pages import DOCS, GENERATED, README, ROOT
+
+from avalanche_hfc.recipes import recipe
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
+from avalanche_hfc.store.run_folder import settings
+
+ROWS = ROOT / "experiments" / "results" / "real-images"
+OWN_FIGURES = "small-*.png"
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+
+
+def test_pages_and_figures_are_those_of_the_committed_rows():
+    """After a change of rows: `make results`."""
+    from real_images.page import files_of
+
+    files = files_of(ROWS, ROOT)
+    different = [
+        path.relative_to(ROOT).as_posix()
+        for path, content in files.items()
+        if not path.is_file()
+        or path.read_bytes() != (content if isinstance(content, bytes) else content.encode())
+    ]
+    assert different == []
+    pictures = {path for path in files if path.suffix == ".png"}
+    assert set((DOCS / "images").glob(OWN_FIGURES)) == pictures
+
+
+def test_the_generated_parts_have_a_number_only_where_there_are_rows():
+    parts = [GENERATED.findall(page.read_text()) for page in (README, DOCS / "results.md")]
+    assert [len(found) for found in parts] == [1, 1]
+    told = any("±" in found[0] for found in parts)
+    assert told == any(path.suffix == ".csv" for path in ROWS.rglob("*"))
+
+
+def read(name):
+    path = ROWS / f"{name}.csv"
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["recipe", "seed"])
+
+
+def test_the_line_of_a_run_follows_from_its_steps():
+    runs, steps = read("runs"), read("steps")
+    assert not runs.duplicated(["recipe", "seed"]).any()
+    assert set(zip(runs["recipe"], runs["seed"], strict=True)) == set(
+        zip(steps["recipe"], steps["seed"], strict=True)
+    )
+    for _, run in runs.iterrows():
+        own = steps[(steps["recipe"] == run["recipe"]) & (steps["seed"] == run["seed"])]
+        own = own.sort_values("step")
+        expected = recipe(run["recipe"]).data.total_steps
+        assert list(own["step"]) == list(range(expected))
+        accuracies = [100 * value for value in own["accuracy"]]
+        assert run["last"] == pytest.approx(accuracies[-1])
+        average = math.fsum(accuracies) / len(accuracies)
+        if recipe(run["recipe"]).method.name not in UPPER_BOUNDS:
+            assert run["average"] == pytest.approx(average)
+        assert run["fh"] == pytest.approx(1000 * own["fh"].mean(), nan_ok=True)
+        assert run["seconds"] == pytest.approx(own["seconds"].sum())
+
+
+def test_the_rows_are_of_the_recipes_that_their_names_stand_for():
+    """A setting that did not exist when the rows were made is not asked for."""
+    path: Path = ROWS / "recipes.json"
+    held = json.loads(path.read_text()) if path.is_file() else {}
+    assert set(held) == set(read("runs")["recipe"])
+    changed = {}
+    for name, before in held.items():
+        now = settings(recipe(name).as_dict())
+        for leaf, value in before.items():
+            if now.get(leaf) != value:
+                changed[name, leaf] = (value, now.get(leaf))
+    assert changed == {}
