@@ -20,8 +20,8 @@ PARTS = (  # what is added, to what, by the rows of the table
 )
 RULE = (
     "A claim is confirmed where the difference, seed by seed, has the sign that the paper claims "
-    "and is at least two standard errors. In brackets: the difference ± its standard error, in points "
-    "of accuracy or FH × 1000."
+    "and is at least two standard errors. In brackets: the difference ± its standard error, in "
+    "points of accuracy or FH × 1000."
 )
 
 
@@ -165,9 +165,25 @@ def count(runs: pd.DataFrame) -> tuple[int, int]:
     return confirmed, confirmed + sum(len(own[1]) for own in found)
 
 
-def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> str:
-    """Where HFC stands among the rows of a table under a protocol, in a sentence; empty without
-    rivals of at least two seeds.
+class Standing(NamedTuple):
+    """Where HFC stands among the rows of a table: clauses of a sentence, empty where there is
+    nothing to say.
+    """
+
+    first: str
+    equal: str
+    behind: str
+
+    def __str__(self) -> str:
+        said = "; ".join(filter(None, self))
+        return (
+            f"{said}. In brackets: the average of HFC minus theirs, seed by seed." if said else ""
+        )
+
+
+def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> Standing:
+    """Compare HFC with every row of a table under a protocol, upper bounds apart; nothing is said
+    without rivals of at least two seeds.
     """
     rows = [
         row for row, *own in recipes_of(shown) if tuple(own) == protocol and row not in UPPER_BOUNDS
@@ -175,21 +191,22 @@ def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> str:
     pairs = over(shown, [row for row in rows if row != "hfc"], protocol)
     found = [own for pair in pairs if (own := difference(runs, pair, "average")) is not None]
     if not found:
-        return ""
+        return Standing("", "", "")
     found.sort(key=lambda own: own.mean)
     ahead, equal, behind = ([str(own) for own in found if own.sign == sign] for sign in (-1, 0, 1))
+    trained = "" if len(found) == len(pairs) else " of those trained so far"
     if ahead:
-        begin = f"HFC is not the best: {joined(ahead)} {_is(ahead)} above it"
+        first = f"HFC is not the best: {joined(ahead)} {_is(ahead)} above it"
     elif equal:
-        begin = "No method is above HFC"
+        first = f"No method{trained} is above HFC"
     else:
-        begin = "HFC is the best"
-    said = [begin]
-    if equal:
-        said.append(f"{joined(equal)} {'does' if len(equal) == 1 else 'do'} not differ from it")
-    if behind:
-        said.append(f"{joined(behind)} {_is(behind)} below it")
-    return "; ".join(said) + ". In brackets: the average of HFC minus theirs, seed by seed."
+        first = f"HFC is the best{trained}"
+    does = "does" if len(equal) == 1 else "do"
+    return Standing(
+        first,
+        f"{joined(equal)} {does} not differ from it" if equal else "",
+        f"{joined(behind)} {_is(behind)} below it" if behind else "",
+    )
 
 
 def _is(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.paper_table import paper_of, table_of
-from avalanche_hfc.report.tables import Grid, markdown, measures_grid
+from avalanche_hfc.report.tables import markdown, measures_grid
 from real_images.claims import count, standing, verdict
 from real_images.figures import figures
 from real_images.rows import COLUMNS, MAPPED
@@ -125,7 +125,7 @@ def table_part(shown: Shown, rows: Committed, paper: pd.DataFrame, pictures: lis
             (0, 10): "In ten steps",
             (0.5, 5): "After a base step with half of the classes",
         }.items():
-            said = standing(own, shown, (base, steps))
+            said = str(standing(own, shown, (base, steps)))
             parts.append(f"{words}: {said}\n" if said else "")
     return "\n".join(part for part in parts if part.strip())
 
@@ -155,22 +155,22 @@ def readme_part(rows: Committed) -> str:
     kept = rivals[
         rivals["row"].isin([*best, *TOLD]) & rivals["column"].isin(["average", "last", "fh"])
     ]
-    grid = measures_grid(kept)
     seeds = sorted({int(number) for number in kept["num_seeds"]})
     about = (
         f"Percent, FH × 1000; mean ± standard error over {' or '.join(map(str, seeds))} seeds; the "
         f"best three, HFC, herding replay and nearest class mean without training. {SHARED}"
     )
     confirmed, made = count(rows.runs)
-    absent = missing(COMPARISON, rows.runs)
-    partly = " Some rows are not trained yet." if absent else ""
-    said = standing(rows_shown(COMPARISON, rows.runs), COMPARISON)
-    text = (
-        f"{said.split(';')[0].split('. In brackets')[0]}. Of {made} comparisons that the paper "
-        f"claims, {confirmed} are confirmed here.{partly} [All tables](docs/results.md)."
-    )
-    table = markdown(Grid(grid.headings, grid.num_words, grid.lines, about, []))
+    first, equal, _ = standing(rows_shown(COMPARISON, rows.runs), COMPARISON)
+    said = [
+        f"{'; '.join(filter(None, (first, equal)))}." if first else "",
+        f"Of {made} comparisons that the paper claims, {confirmed} are confirmed here.",
+        "Some rows are not trained yet." if missing(COMPARISON, rows.runs) else "",
+        "[All tables](docs/results.md).",
+    ]
+    table = markdown(measures_grid(kept)._replace(about=about))
     return (
         "## Real images\n\n20 classes of CIFAR-100 in five steps, 200 exemplars, a small "
-        f"pre-trained ViT ([protocol](docs/protocol.md)).\n\n{table}\n{text}\n\n"
+        f"pre-trained ViT ([protocol](docs/protocol.md)).\n\n{table}\n"
+        f"{' '.join(filter(None, said))}\n\n"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.store.rows import RowFile
 from avalanche_hfc.tasks.table import TableRun, train
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -162,3 +163,26 @@ def test_another_version_of_the_package_is_no_excuse(script, runs, tmp_path):
     changed_row(tmp_path, "fh", "0.5")
     code, out, _ = script("reproduce", tmp_path, "--recipe", NAMES[0])
     assert code == 1 and f"avalanche_hfc was 0.0.1, is {version}." in out
+
+
+def test_the_committed_rows_on_digits_are_reproduced(script, tmp_path, monkeypatch):
+    """Equal on the same kind of CPU with the same libraries; else the difference is named."""
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    from real_images.rows import COLUMNS
+
+    name, seed = "digits-b0-t5-herding-replay@demo", "1"
+    committed = EXPERIMENTS / "results" / "methods-demo"
+    kept = [
+        row | {"recipe": name}
+        for row in rows(committed / "steps.csv")
+        if (row["method"], row["losses"], row["seed"]) == ("herding-replay", "host", seed)
+    ]
+    (conditions,) = json.loads((committed / "machine.json").read_text())["trained with"]
+    line = {"recipe": name, "seed": seed, "machine": conditions["machine"]} | conditions["versions"]
+    for file, lines in {"steps": kept, "runs": [line]}.items():
+        blank = dict.fromkeys(COLUMNS[file], "")
+        RowFile(tmp_path / f"{file}.csv", COLUMNS[file]).replace(blank | own for own in lines)
+    code, out, _ = script("reproduce", tmp_path, "--recipe", name, "--seed", seed)
+    assert code == 0, out
+    others = [f"{word} was " for word in ("machine", "torch", "avalanche-lib", "timm", "numpy")]
+    assert f"{name}, seed {seed}: equal" in out or any(word in out for word in others)

@@ -17,7 +17,9 @@ SCRIPTS = sorted([*(ROOT / "experiments").rglob("*.py"), ROOT / "tests" / "mutat
 WITH_OPTIONS = [
     path
     for path in SCRIPTS
-    if any(word in path.read_text() for word in ("ArgumentParser(", "parser_of("))
+    if any(
+        word in path.read_text() for word in ("ArgumentParser(", "parser_of(", "from tune import")
+    )
 ]
 
 
@@ -73,6 +75,7 @@ def test_no_script_names_the_folder_of_results():
 def test_the_scripts_with_options_are_these():
     """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
     known = [
+        "experiments/augmentation.py",
         "experiments/bench.py",
         "experiments/collect.py",
         "experiments/effects.py",

@@ -112,8 +112,9 @@ def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path)
     assert "joint" not in standing and "`wa` (+10.0 ± 0.0)" in standing
     readme = made["README.md"]
     assert (
-        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it." in readme
-    )
+        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it; `icarl` "
+        f"({mean:+.1f} ± {error:.1f}) does not differ from it. Of "
+    ) in readme
     fh = item(claims["Not confirmed"], "- HFC has a lower FH than")
     assert "`icarl` (+0.0 ± 0.0, no difference)" in fh
     tested = len(EIGHT) + 4  # of FH in the comparison
@@ -186,6 +187,7 @@ def test_missing_rows_are_named_and_whole_tables_too(pages, tmp_path):
         f"Not trained yet: `{name_of('foster')}` (seed 3, 4), `{name_of('afc')}` (seed 0, 1, 2, 3, "
         "4)."
     ) in part
+    assert part.strip().startswith("HFC is the best of those trained so far; ")
     unknown = lists(page)["Not tested: rows are missing"]
     assert "- HFC has a higher average than `afc`." in unknown
     assert "- Both losses raise the average of `icarl`," in unknown
@@ -203,6 +205,7 @@ def test_one_seed_decides_nothing(pages, tmp_path):
     claims = lists(made["docs/results.md"])
     assert claims["Confirmed"].strip() == claims["Not confirmed"].strip() == "- Nothing."
     assert "HFC is the best" not in made["docs/results.md"] + made["README.md"]
+    assert "\nOf 0 comparisons that the paper claims, 0 are confirmed here." in made["README.md"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -214,6 +217,8 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
     values[name_of("foster", "b50-t5")] = 55.0
     values |= {name: value - 15 for name, value in values.items() if "-random-" in name}
     found = lasts(values, seeds=range(3))
+    beyond = {name_of("hfc", "b0-t10"): 1.0, name_of("foster", "b0-t10"): 80.0}
+    found |= lasts(beyond, seeds=[3])  # three seeds are asked for
     medium = {entry.recipe: 30.0 for entry in ALL_TABLES["comparison"]["medium"]}
     found |= lasts(medium | {"cifar100-b0-t10-podnet@medium": 33.0}, seeds=[0])
     page = pages(planted_rows.write(tmp_path / "rows", found))["docs/results.md"]
