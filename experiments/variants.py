@@ -71,15 +71,18 @@ def table(lines: pd.DataFrame, names: dict[str, str]) -> str:
         own = runs.loc[variant]
         added = (own - plain).dropna()
         cells = [f"{own[column].mean():.1f}" for column in own]
-        cells += [difference(added[column]) for column in ("average", "last")]
+        cells += [
+            "–" if variant == PLAIN else difference(added[column]) for column in ("average", "last")
+        ]
         text.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(text) + "\n"
 
 
 def difference(added: pd.Series) -> str:
+    """Mean ± standard error; of one seed the mean alone."""
     mean, error = added.mean(), added.sem()
     none = f" {NO_DIFFERENCE}" if no_difference(mean, error) else ""
-    return f"{mean:+.1f} ± {error:.1f}{none}"
+    return f"{mean:+.1f}" + ("" if pd.isna(error) else f" ± {error:.1f}") + none
 
 
 def main() -> int:

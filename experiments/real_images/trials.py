@@ -31,10 +31,10 @@ def sections(folder: Path, place: str) -> dict[str, str]:
 def variants(lines: pd.DataFrame) -> str:
     """HFC beside the same with one choice changed."""
     names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
-    seeds = ", ".join(str(seed) for seed in sorted(lines["seed"].unique()))
     return (
-        f"{table(lines, names)}\nSeeds {seeds}. Δ: the variant minus HFC's default form, seed by "
-        "seed, ± its standard error; (none) is a Δ below two standard errors: no difference.\n"
+        f"{table(lines, names)}\nPercent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's "
+        "default form, seed by seed, ± its standard error; (none) is a Δ below two standard "
+        "errors: no difference.\n"
     )
 
 

@@ -321,6 +321,7 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
     assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
     (_, lines), *_ = tables(below(page, "### Forms of HFC")).items()
+    assert lines[0] == ["default", "50.1", "40.0", "80.0", "–", "–"]
     assert lines[1][:2] == ["literal targets over the classes present", "48.1"]
     assert lines[1][-2:] == ["-2.0 ± 0.0", "+0.0 ± 0.0 (none)"]
     assert "rows/tuning/trials.csv`." in page
