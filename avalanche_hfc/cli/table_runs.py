@@ -53,10 +53,20 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
     tell_unused(runs, given)
     overrides = {leaf: value for run in runs for leaf, value in run.recipe.overrides.items()}
     missing = [run for run in runs if run not in there]
-    if options["no_run"] or not missing:
+    if options["no_run"]:
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
         return Done(there, [], overrides)
+    return run_missing(runs, missing, options)._replace(overrides=overrides)
+
+
+def run_missing(runs: Sequence[TableRun], missing: Sequence[TableRun], options: Options) -> Done:
+    """Run those of some runs that are not finished. Ctrl-C ends the process with the command that
+    resumes them.
+    """
+    there = [run for run in runs if run not in missing]
+    if not missing:
+        return Done(there, [], {})
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
     try:
@@ -68,7 +78,7 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
             err=True,
         )
         sys.exit(130)
-    return Done(finished(runs), failed, overrides)
+    return Done(finished(runs), failed, {})
 
 
 def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
