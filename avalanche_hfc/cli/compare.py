@@ -12,7 +12,6 @@ from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.recipes import Recipe
-from avalanche_hfc.recipes.user_data import memory_line
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.compare import (
     COMPARED,
@@ -165,17 +164,19 @@ def timed(recipes: Sequence[Recipe], source: "Source", device: str, jobs: int) -
 
 
 def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
-    """What is going to be trained, in two lines."""
+    """What is going to be trained, in a line."""
     epochs = max(own.train.epochs for own in recipes)
+    kept = max(own.memory.per_class or 0 for own in recipes)
+    memory = f", {counted(kept, 'exemplar')} per class" if kept else ""
     click.echo(
-        f"{len(recipes)} methods, {len(seeds)} seed{'' if len(seeds) == 1 else 's'}, "
-        f"{recipes[0].data.num_steps} steps of {epochs} epoch{'' if epochs == 1 else 's'}.",
+        f"{len(recipes)} methods, {counted(len(seeds), 'seed')}, {recipes[0].data.num_steps} steps "
+        f"of {counted(epochs, 'epoch')}{memory}.",
         err=True,
     )
-    lines = (memory_line(own) for own in recipes)
-    memory = next((line for line in lines if line is not None), None)
-    if memory is not None:
-        click.echo(memory, err=True)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def write_verdict(runs: Sequence[TableRun], out: Path, data: Path) -> None:

@@ -104,7 +104,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two
-    one = train_with_bar if options["jobs"] == 1 else train
+    one = partial(train_with_bar, said=set()) if options["jobs"] == 1 else train
     work = partial(one, device=device, data_root=options["data"], num_workers=options["workers"])
     failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
@@ -144,10 +144,20 @@ class Lines:
 
 class TableRunBar(RunBar):
     """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its
-    last, which `Lines` tells; on a terminal that is the only line of a run.
+    last, which `Lines` tells; on a terminal that is the only line of a run. Remarks on the data are
+    made once: `said` holds those of the runs before.
     """
 
     leave = False
+
+    def __init__(self, title: str, said: set[str]):
+        super().__init__(title)
+        self.said = said
+
+    def remark(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            super().remark(line)
 
     def name_run(self) -> None:
         """The bar itself names the run."""
@@ -161,8 +171,8 @@ class TableRunBar(RunBar):
             super()._say(f"{self.title}: {line}")
 
 
-def train_with_bar(run: TableRun, **options: Any) -> dict[str, str]:
-    with closing(TableRunBar(str(run))) as bar:
+def train_with_bar(run: TableRun, *, said: set[str], **options: Any) -> dict[str, str]:
+    with closing(TableRunBar(str(run), said)) as bar:
         return train(run, progress=bar, **options)
 
 

@@ -15,7 +15,7 @@ from avalanche_hfc.cli import table_runs
 from avalanche_hfc.cli.main import main
 from avalanche_hfc.tasks import compare, plan
 
-CLASSES = list(COLOURS)[:4]
+CLASSES = list(COLOURS)[:5]
 METHODS = ("ncm", "herding-replay")
 SHORT = ("--methods", ",".join(METHODS), "--steps", "2", "--seeds", "0-1")
 
@@ -71,6 +71,8 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     monkeypatch.setattr(table_runs, "train_with_bar", stop_at_the_third)
     code, _, said = command(monkeypatch, capsys, *call)
     assert code == 130 and f"hfc compare {photos} --methods" in said
+    assert "2 methods, 2 seeds, 2 steps of 1 epoch, 1 exemplar per class." in said
+    assert said.count("5 classes cannot be split evenly") == 1
     assert finished(out) == {"ncm 0", "herding-replay 0"}  # a seed of all methods before the next
     assert not (out / "report.html").exists()
     before = {name: content(runs_of(out)[name]) for name in finished(out)}
@@ -116,7 +118,7 @@ def check_alike(out):
         rows = [pd.read_csv(folders[f"{method} {seed}"] / "classes.csv") for method in METHODS]
         pd.testing.assert_frame_equal(rows[0][columns], rows[1][columns])
         kept = pd.read_csv(folders[f"herding-replay {seed}"] / "exemplars.csv")
-        assert len(kept[kept["step"] == 1]) == 4  # one of five training images of each class
+        assert len(kept[kept["step"] == 1]) == 5  # one of five training images of each class
 
 
 def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, capsys):
@@ -161,7 +163,7 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
         (["--seeds", "0-"], "'0-' is not of the form 0-4 or 0,2,5"),
         (["--seeds", "1,0-2"], "'1,0-2' must name seeds, each once"),
         (["--seeds", "3-1"], "'3-1' must name seeds"),
-        (["--steps", "5"], "photos has 4 classes, too few for 5 steps: --steps 2 to 4"),
+        (["--steps", "6"], "photos has 5 classes, too few for 6 steps: --steps 2 to 5"),
         (["--minutes", "0"], "0.* is not in the range"),
         (["--minutes", "3", "--epochs", "2"], "Choose --minutes or --epochs, not both"),
         (["--device", "tpu7"], "No device 'tpu7' here"),
