@@ -106,7 +106,8 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
     others = [str(method) for method in means.index if method != highest]
     equal = [method for method in others if paired(rows, highest, method).none]
     method = str(means.loc[[highest, *equal], "seconds"].idxmin())
-    second = str(means.loc[others, "average"].idxmax())
+    below = [other for other in others if other not in equal]
+    second = str(means.loc[below, "average"].idxmax()) if below else None
     own, seeds = means.loc[method], rows["seed"].nunique()
     over = f"mean over {seeds} seeds" if seeds > 1 else f"seed {rows['seed'].iloc[0]}"
     sentences = [
@@ -121,39 +122,36 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
 
 
 def _certainty(
-    rows: pd.DataFrame, highest: str, second: str, equal: Sequence[str], method: str
+    rows: pd.DataFrame, highest: str, second: str | None, equal: Sequence[str], method: str
 ) -> str:
+    """By how much the highest average leads: `equal` are the methods that it does not lead for
+    certain, `second` is the best of the others.
+    """
     seeds = rows["seed"].nunique()
-    lead = paired(rows, highest, second)
+    lead = None if second is None else paired(rows, highest, second)
     if seeds == 1:
-        leads = (
-            f"It equals {second}"
-            if lead.none
-            else f"It is {number(lead.mean)} points above {second}, the second"
-        )
+        same = [other for other in (highest, *equal) if other != method]
+        leads = f"It equals {_listed(same)}" if same else ""
+        if lead is not None:
+            leads += f"{', and' if equal else 'It'} is {number(lead.mean)} points above {second}"
         return (
             f"{leads}; with one seed nothing can be said about the spread, so this may be "
             "chance. Several seeds tell, as with --seeds 0-2."
         )
-    few = (
-        f" {seeds} seeds are few: this is an indication, not a proof." if seeds < FEW_SEEDS else ""
-    )
+    few = f" {seeds} seeds are few: an indication, not a proof." if seeds < FEW_SEEDS else ""
+    real = "more than two standard errors, so the difference is taken as real"
     if not equal:
         return (
             f"It leads {second}, the second, by {lead} points (paired by seed, ± standard error): "
-            f"more than two standard errors, so the difference is taken as real.{few}"
+            f"{real}.{few}"
         )
     leads = ", ".join(f"{paired(rows, highest, other)} above {other}" for other in equal)
-    if method == highest:
-        return (
-            f"No difference between it and {_listed(equal)}: it is {leads} (points, paired by "
-            "seed, ± standard error), less than two standard errors. It trains fastest of "
-            f"them.{few}"
-        )
+    who = "It" if method == highest else f"{highest} has the highest average: it"
+    others = "" if lead is None else f" It leads {second}, the next, by {lead} points: {real}."
     return (
-        f"No difference between {_listed([highest, *equal])}: {highest} has the highest average, "
-        f"but is {leads} (points, paired by seed, ± standard error), less than two standard "
-        f"errors. {method} trains fastest of them.{few}"
+        f"No difference was found between {_listed([highest, *equal])}, of which {method} trains "
+        f"fastest. {who} is {leads} (points, paired by seed, ± standard error), less than two "
+        f"standard errors.{others}{few}"
     )
 
 

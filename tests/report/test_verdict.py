@@ -65,24 +65,28 @@ def test_of_methods_without_a_difference_the_fastest_is_the_one_to_use():
     assert 0 < lead < 2 * error
     assert (found.method, found.highest) == ("podnet", "hfc")
     said = " ".join(found.sentences)
-    assert "No difference between hfc and podnet" in said and "real" not in said
-    assert f"is {lead:.1f} ± {error:.1f} above podnet" in said
-    assert "podnet trains fastest of them" in said
+    assert "No difference was found between hfc and podnet, of which podnet trains fastest" in said
+    assert f"hfc has the highest average: it is {lead:.1f} ± {error:.1f} above podnet" in said
+    below, error = difference(hfc, [40.0, 40.5, 41.0])
+    assert f"It leads ncm, the next, by {below:.1f} ± {error:.1f} points: more than two" in said
     assert f"The fastest is ncm: 2 s, {mean(podnet) - 40.5:.1f} points below." in said
 
 
 def test_the_fastest_of_equals_may_have_the_highest_average():
-    found = judged(rows_of(hfc=[60.0, 64.0], podnet=[61.0, 63.5]))
+    found = judged(rows_of(hfc=[60.0, 64.0], podnet=[61.2, 63.4]))
     assert found.method == found.highest == "podnet"
-    assert "No difference between it and hfc" in found.sentences[1]
+    assert "No difference was found between podnet and hfc" in found.sentences[1]
+    assert "It is 0.3 ± 0.9 above hfc" in found.sentences[1] and "real" not in found.sentences[1]
 
 
 def test_one_seed_tells_nothing_about_the_spread():
     found = judged(rows_of(hfc=[60.0], podnet=[57.4]))
     assert found.method == "hfc"
     said = " ".join(found.sentences)
-    assert "It is 2.6 points above podnet, the second; with one seed nothing can be said" in said
+    assert "It is 2.6 points above podnet; with one seed nothing can be said" in said
     assert "(seed 0)" in said and "±" not in said and "real" not in said
+    same = judged(rows_of(hfc=[60.0], podnet=[60.0], ncm=[55.5])).sentences[1]
+    assert same.startswith("It equals hfc, and is 4.5 points above ncm; with one seed")
 
 
 def test_a_method_that_is_better_after_the_last_step_is_named_if_the_difference_is_real():
@@ -122,7 +126,8 @@ def test_a_difference_is_called_real_if_no_other_method_is_within_two_standard_e
             equal.append(name)
     assert found.highest == highest
     assert found.method == min([highest, *equal], key=SECONDS.get)
-    assert ("taken as real" in found.sentences[1]) == (not equal)
+    assert ("No difference" in found.sentences[1]) == bool(equal)
+    assert ("taken as real" in found.sentences[1]) == (len(equal) < len(values) - 1)
     assert all(name in found.sentences[1] for name in equal)
 
 
