@@ -147,7 +147,7 @@ def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
     path = out / NOTE
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        before, epochs = held["minutes"], held["epochs"]
+        before, epochs = float(held["minutes"]), int(held["epochs"])
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError):

@@ -150,6 +150,9 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
     assert code == 2 and "was started with --minutes 10, now 20" in said
     code, _, said = command(monkeypatch, capsys, *call[:-1])
     assert code == 2 and "was started with --minutes 10, without it" in said
+    (out / "compare.json").write_text('{"minutes": "ten", "epochs": 2}')
+    code, _, said = command(monkeypatch, capsys, *call, "10")
+    assert code == 2 and "compare.json is not the note of a comparison" in said
 
 
 @pytest.mark.parametrize(
