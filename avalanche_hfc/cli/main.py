@@ -8,6 +8,7 @@ from importlib.metadata import version
 import click
 
 from avalanche_hfc._version import __version__
+from avalanche_hfc.cli.compare import compare
 from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
@@ -58,6 +59,7 @@ def commands() -> None:
 data.add_command(get)
 commands.add_command(demo)
 commands.add_command(run)
+commands.add_command(compare)
 commands.add_command(resume)
 commands.add_command(plan)
 commands.add_command(predict)

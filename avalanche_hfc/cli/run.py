@@ -1,6 +1,5 @@
 """`hfc run`."""
 
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from avalanche_hfc.cli.completion import recipes
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.engine.progress import Progress, Several
 from avalanche_hfc.recipes import Recipe, override, recipe
@@ -23,23 +23,18 @@ from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun, set_aside
 
 
-def read_seeds(
+def read_several_seeds(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...]:
-    """The seeds of a text such as 0-4 or 0,2,5."""
+    """The seeds of a text that names several; none without a text."""
     if text is None:
         return ()
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if match is None:
-            raise click.BadParameter(f"{text!r} is not of the form 0-4 or 0,2,5.")
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    seeds = seeds_of(text)
     if len(seeds) < 2 or len(set(seeds)) < len(seeds):
         raise click.BadParameter(
             f"{text!r} must name several seeds, each once, as 0-4 or 0,2,5. One is --seed 3."
         )
-    return tuple(seeds)
+    return seeds
 
 
 @click.command(cls=RecipeCommand)
@@ -53,7 +48,7 @@ def read_seeds(
 )
 @click.option(
     "--seeds",
-    callback=read_seeds,
+    callback=read_several_seeds,
     metavar="SEEDS",
     help="Train one seed after the other: 0-4, or 0,2,5.",
 )

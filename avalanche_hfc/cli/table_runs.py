@@ -53,10 +53,20 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
     tell_unused(runs, given)
     overrides = {leaf: value for run in runs for leaf, value in run.recipe.overrides.items()}
     missing = [run for run in runs if run not in there]
-    if options["no_run"] or not missing:
+    if options["no_run"]:
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
         return Done(there, [], overrides)
+    return run_missing(runs, missing, options)._replace(overrides=overrides)
+
+
+def run_missing(runs: Sequence[TableRun], missing: Sequence[TableRun], options: Options) -> Done:
+    """Run those of some runs that are not finished. Ctrl-C ends the process with the command that
+    resumes them.
+    """
+    there = [run for run in runs if run not in missing]
+    if not missing:
+        return Done(there, [], {})
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
     try:
@@ -68,7 +78,7 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
             err=True,
         )
         sys.exit(130)
-    return Done(finished(runs), failed, overrides)
+    return Done(finished(runs), failed, {})
 
 
 def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
@@ -94,7 +104,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two
-    one = train_with_bar if options["jobs"] == 1 else train
+    one = partial(train_with_bar, said=set()) if options["jobs"] == 1 else train
     work = partial(one, device=device, data_root=options["data"], num_workers=options["workers"])
     failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
@@ -134,10 +144,20 @@ class Lines:
 
 class TableRunBar(RunBar):
     """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its
-    last, which `Lines` tells; on a terminal that is the only line of a run.
+    last, which `Lines` tells; on a terminal that is the only line of a run. Remarks on the data are
+    made once: `said` holds those of the runs before.
     """
 
     leave = False
+
+    def __init__(self, title: str, said: set[str]):
+        super().__init__(title)
+        self.said = said
+
+    def remark(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            super().remark(line)
 
     def name_run(self) -> None:
         """The bar itself names the run."""
@@ -151,8 +171,8 @@ class TableRunBar(RunBar):
             super()._say(f"{self.title}: {line}")
 
 
-def train_with_bar(run: TableRun, **options: Any) -> dict[str, str]:
-    with closing(TableRunBar(str(run))) as bar:
+def train_with_bar(run: TableRun, *, said: set[str], **options: Any) -> dict[str, str]:
+    with closing(TableRunBar(str(run), said)) as bar:
         return train(run, progress=bar, **options)
 
 

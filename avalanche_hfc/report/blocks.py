@@ -17,6 +17,14 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Command:
+    """A command to copy."""
+
+    text: str
+    kind: str = "command"
+
+
+@dataclass(frozen=True)
 class Heading:
     """The protocol that the blocks below it belong to."""
 

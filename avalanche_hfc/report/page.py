@@ -63,7 +63,11 @@ def write_report(
         FileNotFoundError: If a folder or the CSV file does not exist.
         ValueError: If a folder contains no run, or its files cannot be read.
     """
-    report = make_report(folders, paper=paper, pictures=pictures)
+    return write_pages(make_report(folders, paper=paper, pictures=pictures), out)
+
+
+def write_pages(report: Report, out: Path | str) -> list[Path]:
+    """Write a report that has been made; files as in `write_report`."""
     html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
     out = Path(out)
     (out / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -79,8 +83,11 @@ def make_report(
     *,
     paper: pd.DataFrame | Path | str | None = None,
     pictures: PicturesOfRun | None = None,
+    summary: Callable[[Comparison], list] = results,
 ) -> Report:
-    """What the report says, before it has a form."""
+    """What the report says, before it has a form. `summary` makes the blocks of its first
+    section.
+    """
     printed = _paper_rows(paper)
     paths = [Path(folder) for folder in folders]
     runs, waiting = read_runs(paths)
@@ -91,7 +98,7 @@ def make_report(
             for comparison in comparisons
         ]
     sections = [
-        _section("results", "Results", comparisons, results),
+        _section("results", "Results", comparisons, summary),
         _section(
             "accuracy", "Accuracy after each step", comparisons, accuracy, "Accuracy per step"
         ),

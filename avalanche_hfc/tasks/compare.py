@@ -1,0 +1,189 @@
+"""Methods compared on your data: their recipes, the epochs that a time budget allows, and the size
+of what they learned. No torch at the top.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.recipes.names import Spec
+from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS
+from avalanche_hfc.recipes.user_data import check_row, smallest_class, with_data
+from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.store.run_folder import RunFolder, as_json
+
+if TYPE_CHECKING:
+    from avalanche_hfc.tasks.plan import Measured, Sizes
+
+COMPARED = ("ncm", "frozen-replay", "herding-replay", "icarl", "podnet", "hfc")
+MOST_EPOCHS = 50  # of a step, however long the time budget
+PLANNED = 0.7  # of the time budget: a run also builds, saves and evaluates, and the page takes time
+NOTE = "compare.json"
+
+
+def compared_recipes(
+    data: Path | str, methods: Sequence[str], num_steps: int, *, skip_bad: bool = False
+) -> list[Recipe]:
+    """The recipes that compare methods on your data, at scale small: they differ in the method
+    alone.
+
+    Args:
+        data: A folder of images or an npz file.
+        methods: Names of methods, such as icarl, icarl+hfc or module:Class.
+        num_steps: Number of steps.
+        skip_bad: Leave out files that are no readable images.
+
+    Returns:
+        A recipe per method, in the order given.
+
+    Raises:
+        ValueError: A method is unknown or an upper bound, there are fewer than two methods, or
+            fewer classes than steps.
+        FileNotFoundError: The data does not exist.
+    """
+    dataset = "npz" if Path(data).suffix == ".npz" else "folder"
+    recipes = []
+    for method in dict.fromkeys(methods):
+        row, losses = method.removesuffix("+hfc"), "hfc" if method.endswith("+hfc") else "host"
+        spec = Spec(dataset, 0, num_steps, None, row, losses, "vit-base", "small")
+        check_row(spec)
+        if row in UPPER_BOUNDS:
+            raise ValueError(
+                f"{row} trains on all classes at once: an upper bound, not a method to choose."
+            )
+        recipes.append(recipe(spec.name))
+    if len(recipes) < 2:
+        raise ValueError(f"A comparison needs at least two methods, got {', '.join(methods)}.")
+    num_classes, _ = smallest_class(dataset, data)
+    if num_classes < num_steps:
+        allowed = f"--steps 2 to {num_classes}" if num_classes > 1 else "at least two are needed"
+        raise ValueError(
+            f"{data} has {num_classes} class{'es' if num_classes > 1 else ''}, too few for "
+            f"{num_steps} steps: {allowed}."
+        )
+    return [with_data(own, data, skip_bad=skip_bad) for own in recipes]
+
+
+def with_epochs(recipes: Sequence[Recipe], epochs: int) -> list[Recipe]:
+    """The recipes with this number of epochs per step; methods that see each image once keep
+    one.
+    """
+    return [
+        own if own.method.name in ONE_PASS else override(own, {"train.epochs": str(epochs)})
+        for own in recipes
+    ]
+
+
+# The time budget
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """How long all runs of a comparison take, by the number of epochs.
+
+    Attributes:
+        recipes: A recipe per method.
+        measured: What a few timed batches tell of each method.
+        sizes: The images of each step.
+        num_seeds: Runs of each recipe.
+        jobs: Runs at a time.
+        overhead: Seconds that a run takes before it trains.
+    """
+
+    recipes: Sequence[Recipe]
+    measured: Sequence["Measured"]
+    sizes: "Sizes"
+    num_seeds: int
+    jobs: int = 1
+    overhead: float = 0.0
+
+    def seconds(self, epochs: int) -> float:
+        """Of all runs, at most: the longest may start last, when the other jobs are done."""
+        from avalanche_hfc.tasks.plan import estimate
+
+        pairs = zip(with_epochs(self.recipes, epochs), self.measured, strict=True)
+        runs = [estimate(own, self.sizes, found).seconds + self.overhead for own, found in pairs]
+        longest = max(runs)
+        return (self.num_seeds * sum(runs) - longest) / self.jobs + longest
+
+    def epochs_within(self, minutes: float | int, *, spent: float | int = 0) -> int:
+        """The largest number of epochs with which all runs finish in time.
+
+        Args:
+            minutes: The time budget.
+            spent: Seconds of it that have passed.
+
+        Returns:
+            1 to `MOST_EPOCHS`.
+
+        Raises:
+            ValueError: The budget is too short for one epoch; with the shortest that is not.
+        """
+        left = PLANNED * (60 * minutes - spent)
+        for epochs in range(MOST_EPOCHS, 0, -1):
+            if self.seconds(epochs) <= left:
+                return epochs
+        needed = math.ceil((1.1 * self.seconds(1) / PLANNED + spent) / 60)  # timing varies
+        raise ValueError(
+            f"--minutes {minutes:g} is too short for one epoch of "
+            f"{self.num_seeds * len(self.recipes)} runs: they need --minutes {needed}."
+        )
+
+
+def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
+    """The epochs that an earlier call chose for the same time budget; None if there was none.
+
+    Args:
+        out: The folder of the comparison.
+        minutes: The time budget of this call.
+
+    Raises:
+        ValueError: The comparison was started with another time budget, or the note is damaged.
+    """
+    path = out / NOTE
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        before, epochs = float(held["minutes"]), int(held["epochs"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError, TypeError):
+        raise ValueError(
+            f"{path} is not the note of a comparison. Move it away, or choose another --out."
+        ) from None
+    if before != minutes:
+        now = "without it" if minutes is None else f"now {minutes:g}"
+        raise ValueError(
+            f"{out} was started with --minutes {before:g}, {now}. Choose another --out, or pass "
+            "the old value."
+        )
+    return epochs
+
+
+def note_epochs(out: Path, minutes: float, epochs: int) -> None:
+    """Keep the choice for the call that resumes the runs."""
+    out.mkdir(parents=True, exist_ok=True)
+    replace_file(out / NOTE, as_json({"minutes": minutes, "epochs": epochs}))
+
+
+# What was learned
+
+
+def model_size(folder: Path) -> int | None:
+    """Bytes of the weights with which a finished run predicts; None for a method that keeps
+    none.
+    """
+    from avalanche_hfc.tasks.trained_run import load_run
+
+    if not has_weights(folder):
+        return None
+    tensors = load_run(folder, allow_code=True).model.state_dict().values()
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a finished run can predict: Avalanche's own strategies keep no checkpoint."""
+    return (RunFolder(folder).checkpoints / "last").is_dir()

@@ -1,0 +1,194 @@
+"""`hfc compare` on a small folder of images."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from image_folders import COLOURS, content, hfc, make_folder, noisy
+from PIL import Image
+
+from avalanche_hfc.cli import table_runs
+from avalanche_hfc.cli.main import main
+from avalanche_hfc.tasks import compare, plan
+
+CLASSES = list(COLOURS)[:5]
+METHODS = ("ncm", "herding-replay")
+SHORT = ("--methods", ",".join(METHODS), "--steps", "2", "--seeds", "0-1")
+
+pytestmark = pytest.mark.usefixtures("small_weights")
+
+
+def command(monkeypatch, capsys, *arguments):
+    """Exit code, stdout and stderr of `hfc`, as a shell sees them."""
+    monkeypatch.setattr(sys, "argv", ["hfc", *map(str, arguments)])
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return make_folder(tmp_path / "photos", CLASSES)
+
+
+def runs_of(out):
+    return {
+        f"{method} {seed}": out / "runs" / f"folder-b0-t2-{method}@small" / str(seed)
+        for method in METHODS
+        for seed in (0, 1)
+    }
+
+
+def finished(out):
+    return {
+        name
+        for name, folder in runs_of(out).items()
+        if (folder / "recipe.json").is_file()
+        and "finished" in json.loads((folder / "recipe.json").read_text())
+    }
+
+
+def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    call = ("compare", photos, *SHORT, "--epochs", "1", "--out", out)
+    train, trained = table_runs.train_with_bar, []
+
+    def stop_at_the_third(run, **options):
+        trained.append(run)
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        return train(run, **options)
+
+    monkeypatch.setattr(table_runs, "train_with_bar", stop_at_the_third)
+    code, _, said = command(monkeypatch, capsys, *call)
+    assert code == 130 and f"hfc compare {photos} --methods" in said
+    assert "2 methods, 2 seeds, 2 steps of 1 epoch, 1 exemplar per class." in said
+    assert said.count("5 classes cannot be split evenly") == 1
+    assert finished(out) == {"ncm 0", "herding-replay 0"}  # a seed of all methods before the next
+    assert not (out / "report.html").exists()
+    before = {name: content(runs_of(out)[name]) for name in finished(out)}
+
+    code, verdict, said = command(monkeypatch, capsys, *call)
+    assert code == 0, said
+    assert len(finished(out)) == 4 and len(trained) == 5
+    assert {name: content(runs_of(out)[name]) for name in before} == before
+    check_verdict(verdict, out)
+    check_alike(out)
+
+    page = (out / "report.html").read_bytes()
+    assert command(monkeypatch, capsys, *call)[:2] == (0, verdict)  # nothing is trained again
+    assert len(trained) == 5 and (out / "report.html").read_bytes() == page
+
+    code, _, said = command(monkeypatch, capsys, *call[:-4], "--epochs", "2", "--out", out)
+    assert code == 2 and "train.epochs 1, now 2" in said
+    Image.fromarray(noisy("ant", 99)).save(photos / "ant" / "3.png")
+    code, _, said = command(monkeypatch, capsys, *call)
+    assert code == 2 and "The data is not what" in said and "ant" in said
+
+
+def check_verdict(said, out):
+    steps = {name: pd.read_csv(folder / "steps.csv") for name, folder in runs_of(out).items()}
+    averages = {
+        method: np.mean([100 * steps[f"{method} {seed}"]["average"].iloc[-1] for seed in (0, 1)])
+        for method in METHODS
+    }
+    chosen = re.match(r"Use (\S+): (\S+) %", said)
+    assert chosen[2] == f"{averages[chosen[1]]:.1f}"
+    predict = re.search(r"^hfc (predict .*) new.jpg$", said, re.MULTILINE)[1].split()
+    assert Path(predict[1]) == runs_of(out)[f"{chosen[1]} 0"]
+    image = next((out.parent / "photos" / "bee").iterdir())
+    assert any(name in hfc(*predict, image) for name in CLASSES)
+    assert f"Page: {out / 'report.html'}" in said
+
+
+def check_alike(out):
+    """Classes, order and test images of a seed are the same; replay keeps a fifth of a class."""
+    folders = runs_of(out)
+    for seed in (0, 1):
+        columns = ["step", "class", "name", "brought_in", "total"]
+        rows = [pd.read_csv(folders[f"{method} {seed}"] / "classes.csv") for method in METHODS]
+        pd.testing.assert_frame_equal(rows[0][columns], rows[1][columns])
+        kept = pd.read_csv(folders[f"herding-replay {seed}"] / "exemplars.csv")
+        assert len(kept[kept["step"] == 1]) == 5  # one of five training images of each class
+
+
+def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "MOST_EPOCHS", 2)
+    out = tmp_path / "out"
+    call = ("compare", photos, *SHORT, "--out", out, "--minutes")
+    code, _, said = command(monkeypatch, capsys, *call, "0.001")
+    assert code == 2 and not out.exists()
+    assert re.search(r"--minutes 0.001 is too short .* they need --minutes \d+\.$", said.strip())
+
+    monkeypatch.setattr(plan, "measure", lambda *a: plan.Measured((1e4, 1e4), 1e4, 0, 0))
+    assert command(monkeypatch, capsys, *call, "10")[0] == 0
+    folders = runs_of(out)
+    epochs = {
+        name: pd.read_csv(folder / "train.csv")["epoch"].max() + 1
+        for name, folder in folders.items()
+    }
+    assert {name: count for name, count in epochs.items() if name.endswith("1")} == {
+        "ncm 1": 1,
+        "herding-replay 1": 2,
+    }
+
+    def refused(*args):
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(plan, "measure", refused)
+    assert command(monkeypatch, capsys, *call, "10")[0] == 0
+    code, _, said = command(monkeypatch, capsys, *call, "20")
+    assert code == 2 and "was started with --minutes 10, now 20" in said
+    code, _, said = command(monkeypatch, capsys, *call[:-1])
+    assert code == 2 and "was started with --minutes 10, without it" in said
+    (out / "compare.json").write_text('{"minutes": "ten", "epochs": 2}')
+    code, _, said = command(monkeypatch, capsys, *call, "10")
+    assert code == 2 and "compare.json is not the note of a comparison" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--methods", "ncm,hfs"], "Unknown method 'hfs'.*Did you mean hfc"),
+        (["--methods", "ncm,m3-hfc"], "Unknown method 'm3-hfc'"),
+        (["--methods", "ncm,joint"], "joint trains on all classes at once"),
+        (["--methods", "hfc"], "at least two methods, got hfc"),
+        (["--methods", "hfc,"], "Unknown method ''"),
+        (["--seeds", "0-"], "'0-' is not of the form 0-4 or 0,2,5"),
+        (["--seeds", "1,0-2"], "'1,0-2' must name seeds, each once"),
+        (["--seeds", "3-1"], "'3-1' must name seeds"),
+        (["--steps", "6"], "photos has 5 classes, too few for 6 steps: --steps 2 to 5"),
+        (["--minutes", "0"], "0.* is not in the range"),
+        (["--minutes", "3", "--epochs", "2"], "Choose --minutes or --epochs, not both"),
+        (["--device", "tpu7"], "No device 'tpu7' here"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    options, said, photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    given = ("compare", photos, *SHORT, "--out", out, *options)
+    code, printed, error = command(monkeypatch, capsys, *given)
+    assert code == 2 and printed == "" and not out.exists()
+    last = error.strip().splitlines()[-1]
+    assert re.search(said, last), error
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [(["ant"], "has 1 class, too few for 2 steps: at least two are needed"), ([], "alone")],
+)
+def test_data_that_cannot_be_compared_on(classes, said, tmp_path, monkeypatch, capsys):
+    data = make_folder(tmp_path / "alone", classes)
+    out = tmp_path / "out"
+    code, _, error = command(monkeypatch, capsys, "compare", data, *SHORT, "--out", out)
+    assert code == 2 and said in error.strip().splitlines()[-1] and not out.exists()
