@@ -374,3 +374,19 @@ def test_a_fixed_head_too_narrow_for_a_later_class_is_refused_before_the_first_u
     with pytest.raises(ValueError, match="class 5, the model gives 5 columns and cannot grow"):
         strategy.train(benchmark_of().train_stream[0])
     assert updates == []
+
+
+def test_it_has_the_class_means_of_its_memory_if_the_model_embeds():
+    stream = benchmark_of().train_stream[:2]
+    strategy = run(vit, experiences=stream)
+    means = strategy.class_means()
+    assert sorted(means) == sorted(
+        {class_id for experience in stream for class_id in experience.classes_in_this_experience}
+    )
+    for class_id, positions in strategy.exemplars().items():
+        assert len(positions)
+        images = torch.stack([image for image, *_ in herding_of(strategy).exemplars([class_id])[0]])
+        with torch.no_grad():
+            unit = F.normalize(strategy.model.eval().embed(images))
+        torch.testing.assert_close(means[class_id], F.normalize(unit.mean(0), dim=0))
+    assert run(experiences=stream).class_means() is None  # a plain Sequential does not embed

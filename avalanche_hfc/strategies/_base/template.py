@@ -20,7 +20,7 @@ from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
-from avalanche_hfc.plugins.herding import exemplars_of
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.steps import (
     StepTable,
     check_logits,
@@ -428,9 +428,13 @@ class IncrementalTemplate(SupervisedTemplate):
 
         Returns:
             For each class id the unit mean of the unit features of its exemplars, shape ``(D,)``;
-            None if the method has no such means.
+            None without a herding memory, or with a model that lacks `embed` and `classify`.
         """
-        return None
+        herding = next((p for p in self.plugins if isinstance(p, HerdingReplayPlugin)), None)
+        embeds = all(callable(getattr(self.model, name, None)) for name in ("embed", "classify"))
+        if herding is None or not len(herding.memory) or not embeds:
+            return None
+        return herding.class_means(self)
 
     def nearest_scores(self, x: Tensor) -> Tensor | None:
         """The scores -‖φ(x) - c_k‖² of images, with the means c_k of `class_means`.
