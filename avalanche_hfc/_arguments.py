@@ -23,16 +23,16 @@ def leading(*names: str, **defaults: Any) -> Callable[[Init], Init]:
     """
 
     def decorate(init: Init) -> Init:
-        own = inspect.signature(init).parameters
-        first, *rest = own.values()
+        parameters = inspect.signature(init).parameters
+        first, *rest = parameters.values()
         taken = {
             name: inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, inspect._empty)
             )
             for name in names
-        } | {name: own[name] for name in names if name in own}
+        } | {name: parameters[name] for name in names if name in parameters}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in rest):
-            taken = {name: parameter for name, parameter in taken.items() if name in own}
+            taken = {name: parameter for name, parameter in taken.items() if name in parameters}
         others = (parameter for parameter in rest if parameter.name not in taken)
         init.__signature__ = inspect.Signature([first, *taken.values(), *others])  # type: ignore[attr-defined]
         return init

@@ -15,7 +15,9 @@ from test_architecture import ORDER
 
 import avalanche_hfc
 
-REFERENCE = "strategies losses plugins models memory benchmarks metrics compat".split()
+REFERENCE = (
+    "strategies losses plugins models memory benchmarks metrics compat recipes report".split()
+)
 LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 

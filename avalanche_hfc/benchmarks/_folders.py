@@ -32,37 +32,37 @@ def read_folder(
     known: Mapping[str, FileRecord] | None = None,
 ) -> Source:
     """The images of your folder; see `check_folder` for the arguments."""
-    found = check_folder(root, skip_bad=skip_bad, known=known)
-    found.raise_if_stopped()
-    assert found.train is not None and found.test is not None and found.records is not None
+    checked = check_folder(root, skip_bad=skip_bad, known=known)
+    checked.raise_if_stopped()
+    assert checked.train is not None and checked.test is not None and checked.records is not None
     parts = [
         FileImages(
             [os.path.join(root, name) for images in classes.values() for name in images],
             [class_id for class_id, name in enumerate(classes) for _ in classes[name]],
-            {found.records[name][3:] for images in classes.values() for name in images},
+            {checked.records[name][3:] for images in classes.values() for name in images},
             upright=True,
         )
-        for classes in (found.train, found.test)
+        for classes in (checked.train, checked.test)
     ]
     return Source(
         train=parts[0],
         test=parts[1],
-        class_names=found.class_names,
+        class_names=checked.class_names,
         image_size=FOLDER_IMAGE_SIZE,
-        records=found.records,
-        left_out=found.left_out,
-        remarks=tuple(_remarks(found)),
+        records=checked.records,
+        left_out=checked.left_out,
+        remarks=tuple(_remarks(checked)),
     )
 
 
-def _remarks(found: DataCheck) -> Iterator[str]:
-    if found.junk:
-        yield f"{len(found.junk)} files left behind by programs or hidden are skipped."
-    if found.left_out:
-        yield f"{len(found.left_out)} bad files are left out; recipe.json lists them."
-    notes = sum(len(finding.where) for finding in found.findings if not finding.bad)
+def _remarks(checked: DataCheck) -> Iterator[str]:
+    if checked.junk:
+        yield f"{len(checked.junk)} files left behind by programs or hidden are skipped."
+    if checked.left_out:
+        yield f"{len(checked.left_out)} bad files are left out; recipe.json lists them."
+    notes = sum(len(finding.where) for finding in checked.findings if not finding.bad)
     if notes:
-        yield f"{notes} remarks on the images: `hfc data check {found.path}` shows them."
+        yield f"{notes} remarks on the images: `hfc data check {checked.path}` shows them."
 
 
 def read_imagenet(root: Path | str | None, synsets: tuple[str, ...]) -> Source:
@@ -85,19 +85,19 @@ def read_imagenet(root: Path | str | None, synsets: tuple[str, ...]) -> Source:
 
 
 def _check_synsets(folder: Path, synsets: tuple[str, ...]) -> None:
-    found, expected = set(class_folders(folder)), set(synsets)
+    present, expected = set(class_folders(folder)), set(synsets)
     if synsets == imagenet100_synsets():
-        if found == set(lucir_imagenet100_synsets()):
+        if present == set(lucir_imagenet100_synsets()):
             raise ValueError(
                 f"{folder} holds LUCIR's ImageNet-100, drawn with seed 1993. The paper's is "
                 "another one: the first 100 synsets in sorted "
                 f"order, {synsets[0]} to {synsets[-1]}; 9 are in both. Use split_folder for "
                 "LUCIR's."
             )
-        if found == set(imagenet_synsets()):
+        if present == set(imagenet_synsets()):
             return  # the full set serves, too: the first 100 are taken
-    if found != expected:
-        faults = {"missing": sorted(expected - found), "unexpected": sorted(found - expected)}
+    if present != expected:
+        faults = {"missing": sorted(expected - present), "unexpected": sorted(present - expected)}
         named = "; ".join(
             f"{fault}: {shortened(names, 5)}" for fault, names in faults.items() if names
         )
@@ -124,13 +124,13 @@ def _images(folder: Path, synsets: tuple[str, ...]) -> FileImages:
 def _checked_sizes(paths: list[str]) -> set[tuple[int, int]]:
     """The (width, height) met; every unreadable image is named."""
     with ThreadPool() as pool:  # waits for the disk in parallel
-        found = pool.map(_size_or_fault, paths, chunksize=64)
-    faults = [fault for fault in found if isinstance(fault, str)]
+        results = pool.map(_size_or_fault, paths, chunksize=64)
+    faults = [fault for fault in results if isinstance(fault, str)]
     if faults:
         raise ValueError(
             f"{len(faults)} of {len(paths)} images cannot be read: {shortened(faults, 5)}."
         )
-    return {size for size in found if not isinstance(size, str)}
+    return {size for size in results if not isinstance(size, str)}
 
 
 def _size_or_fault(path: str) -> tuple[int, int] | str:

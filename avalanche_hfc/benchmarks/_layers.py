@@ -104,7 +104,7 @@ def _split(transform: Any) -> Transforms:
         return ((0, transform),)
     if type(transform) is TupleTransform:
         return tuple(
-            (place, inner) for place, inner in enumerate(transform.transforms) if inner is not None
+            (index, inner) for index, inner in enumerate(transform.transforms) if inner is not None
         )
     if type(transform) is MultiParamCompose and all(
         type(part) is TupleTransform for part in transform.transforms

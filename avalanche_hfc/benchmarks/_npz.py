@@ -68,12 +68,12 @@ def load_pixels(path: Path | str) -> tuple[np.ndarray, list[str]]:
 
 def npz_records(arrays: Arrays) -> dict[str, FileRecord]:
     """What identifies each array: type, shape and content."""
-    found = {}
+    records = {}
     for name, array in arrays.items():
         digest = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
         digest.update(as_bytes(array))
-        found[name] = FileRecord(array.nbytes, 0, digest.hexdigest())
-    return found
+        records[name] = FileRecord(array.nbytes, 0, digest.hexdigest())
+    return records
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
@@ -130,11 +130,11 @@ def _checked_bytes(archive: zipfile.ZipFile, key: str, name: str) -> int:
     try:
         with archive.open(name) as member:
             readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-            shape, _, kind = readers[npy.read_magic(member)](member)
+            shape, _, dtype = readers[npy.read_magic(member)](member)
             start = member.tell()
-        if kind.hasobject:
+        if dtype.hasobject:
             raise ValueError("it holds Python objects")
-        needed, there = math.prod(shape) * kind.itemsize, archive.getinfo(name).file_size - start
+        needed, there = math.prod(shape) * dtype.itemsize, archive.getinfo(name).file_size - start
         if any(side < 0 for side in shape) or needed != there:
             raise ValueError(f"its header asks for {needed} bytes, the file has {there}")
     except Exception as error:  # a damaged file may raise errors of any kind
@@ -204,14 +204,14 @@ def npz_class_names(arrays: Arrays) -> tuple[str, ...]:
             f"class_names is {names.dtype} of shape {names.shape}; needed are {len(labels)} "
             "strings, one per class."
         )
-    found = tuple(names.tolist())
-    for name in found:
-        if not name or is_strange(name) or found.count(name) > 1:
+    class_names = tuple(names.tolist())
+    for name in class_names:
+        if not name or is_strange(name) or class_names.count(name) > 1:
             raise ValueError(
                 f"class_names holds {name!r}; names must be unique, not empty and without control "
                 "characters."
             )
-    return found
+    return class_names
 
 
 def _check_pixels(arrays: Arrays, key: str) -> None:

@@ -37,10 +37,10 @@ def fingerprint(records: Records) -> str:
         >>> fingerprint({"x": a, "y": b}) == fingerprint({"y": b, "x": a._replace(modified=9)})
         True
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(records):
-        found.update(repr((name, records[name].size, records[name].sha256)).encode())
-    return found.hexdigest()
+        digest.update(repr((name, records[name].size, records[name].sha256)).encode())
+    return digest.hexdigest()
 
 
 def difference(before: Records, now: Records) -> str:

@@ -169,7 +169,7 @@ def check_folder(
     )
     records = {name: one.record for name, one in seen.items() if one.record is not None}
     train, test = divided(parts[""]) if "" in parts else (*parts.values(), {})[:2]
-    found = [
+    findings = [
         *(Finding(what, tuple(sorted(names)), True) for what, names in tree.faults.items()),
         *(
             Finding(what, tuple(sorted(names)), not skip_bad, bad=True)
@@ -186,7 +186,7 @@ def check_folder(
         class_names=tuple(dict.fromkeys(name for classes in parts.values() for name in classes)),
         findings=tuple(
             Finding(one.what, tuple(map(printable, one.where)), one.stops, one.bad)
-            for one in found
+            for one in findings
             if one.where
         ),
         junk=tuple(map(printable, tree.junk)),
@@ -318,7 +318,7 @@ def of_the_images(seen: Mapping[str, Seen], records: Records) -> Iterator[Findin
 def of_copies(pixels: Mapping[str, bytes], train: Classes, test: Classes) -> Iterator[Finding]:
     """Images with the same pixels, named with the one they repeat."""
     first: dict[bytes, tuple[str, str, str]] = {}
-    found: dict[str, list[str]] = defaultdict(list)
+    copies: dict[str, list[str]] = defaultdict(list)
     places = [
         (part, name, image)
         for part, classes in (("train", train), ("test", test))
@@ -336,8 +336,8 @@ def of_copies(pixels: Mapping[str, bytes], train: Classes, test: Classes) -> Ite
             what = "a test image that is a training image as well"
         else:
             what = "the same image twice in a class"
-        found[what].append(f"{image} = {before[2]}")
-    yield from (Finding(what, tuple(where)) for what, where in found.items())
+        copies[what].append(f"{image} = {before[2]}")
+    yield from (Finding(what, tuple(where)) for what, where in copies.items())
 
 
 def of_names(tree: Tree) -> Iterator[Finding]:

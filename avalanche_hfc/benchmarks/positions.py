@@ -99,7 +99,7 @@ class PositionDataset(Dataset):
         for where, leaf, index, transforms in walk(
             dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()
         ):
-            key = (id(leaf), tuple((place, id(transform)) for place, transform in transforms))
+            key = (id(leaf), tuple((field, id(transform)) for field, transform in transforms))
             if key not in keys:
                 keys[key] = len(keys)
                 self.sources.append(_make_source(leaf, transforms, int(index[0])))
@@ -150,15 +150,15 @@ class PositionDataset(Dataset):
 
     def __getitem__(self, position: int) -> Sequence:
         """One sample, as the Avalanche data set gives it."""
-        place = position
+        index = position
         if self.copies > 1:
             self._check_positions(np.asarray([position]))
-            place = position % len(self)
+            index = position % len(self)
         if self._key is None:
-            return self.dataset[place]
+            return self.dataset[index]
         with generators_kept():
             seed_generators(self._seeds(np.asarray([position]))[0])
-            return self.dataset[place]
+            return self.dataset[index]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
@@ -230,15 +230,15 @@ class _TensorSource:
             column.index_select(0, chosen.to(column.device)) for column in self.columns
         ]  # 2-3 times faster than column[chosen]
         if self.transforms:
-            place = self.transforms[0][0]
+            field = self.transforms[0][0]
             values = []
-            for value, seed in zip(batch[place].unbind(), seeds or repeat(None), strict=False):
+            for value, seed in zip(batch[field].unbind(), seeds or repeat(None), strict=False):
                 if seed is not None:
                     seed_generators(seed)
                 for _, transform in self.transforms:
                     value = transform(value)
                 values.append(value)
-            batch[place] = tuple(values)
+            batch[field] = tuple(values)
         return batch
 
 
@@ -258,8 +258,8 @@ class _SampleSource:
         if seed is not None:
             seed_generators(seed)
         sample = list(self.leaf[index])
-        for place, transform in self.transforms:
-            sample[place] = transform(sample[place])
+        for field, transform in self.transforms:
+            sample[field] = transform(sample[field])
         return sample
 
     def read(self, index: np.ndarray, seeds: list | None = None) -> list:
@@ -282,8 +282,8 @@ class _SampleSource:
             for sample, seed in zip(samples, seeds or repeat(None), strict=False):
                 if seed is not None:
                     seed_generators(seed)
-                for place, transform in transforms:
-                    sample[place] = transform(sample[place])
+                for field, transform in transforms:
+                    sample[field] = transform(sample[field])
         return _transposed(samples)
 
 
@@ -318,14 +318,14 @@ def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource
     )
     if _in_tensors(leaf):
         columns = [
-            _fold(leaf, place, [transform for at, transform in transforms if at == place])
-            for place in range(len(leaf.tensors))
+            _fold(leaf, field, [transform for at, transform in transforms if at == field])
+            for field in range(len(leaf.tensors))
         ]
-        left = {place for place, column in enumerate(columns) if column is None}
+        left = {field for field, column in enumerate(columns) if column is None}
         if len(left) <= 1 and not (left == {1} and type(leaf) in NUMBER_LABELS):
             tensors = tuple(
-                leaf.tensors[place] if column is None else column
-                for place, column in enumerate(columns)
+                leaf.tensors[field] if column is None else column
+                for field, column in enumerate(columns)
             )
             return _TensorSource(
                 tensors,
@@ -348,7 +348,7 @@ def _in_tensors(leaf: Any) -> bool:
 def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
     if type(sample) not in (tuple, list) or len(sample) < 2:
         raise NotFlat(f"{type(leaf).__name__} gives a {type(sample).__name__}, not an (x, y, …).")
-    if any(place >= len(sample) for place, _ in transforms):
+    if any(field >= len(sample) for field, _ in transforms):
         raise NotFlat(
             f"{type(leaf).__name__} gives {len(sample)} values, fewer than there are transforms."
         )
@@ -362,12 +362,12 @@ def _reads_batches(leaf: Any, index: int, width: int) -> bool:
     return all(type(sample) in (tuple, list) and len(sample) == width for sample in samples)
 
 
-def _fold(leaf: Any, place: int, transforms: list[Callable]) -> Tensor | None:
+def _fold(leaf: Any, field: int, transforms: list[Callable]) -> Tensor | None:
     """The column after its transforms, if these are class mappings only; None if they must run
     sample by sample.
     """
-    column = leaf.tensors[place]
-    as_number = place == 1 and type(leaf) in NUMBER_LABELS
+    column = leaf.tensors[field]
+    as_number = field == 1 and type(leaf) in NUMBER_LABELS
     if not transforms and not as_number:
         return column
     if (

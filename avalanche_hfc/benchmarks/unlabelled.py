@@ -105,8 +105,8 @@ def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:
 
 
 def _resized(sizes: set[tuple[int, int]], side: int) -> str:
-    found = shortened([f"{width} × {height}" for width, height in sorted(sizes)], 3)
-    return f"Images of {found} pixels are resized to {side} × {side}."
+    listed = shortened([f"{width} × {height}" for width, height in sorted(sizes)], 3)
+    return f"Images of {listed} pixels are resized to {side} × {side}."
 
 
 def random_crops(

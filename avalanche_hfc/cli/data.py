@@ -42,11 +42,11 @@ def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool) -> None:
         click.echo(f"skipped {len(result.junk)} files left behind by programs or hidden")
     for finding in result.findings:
         word = "stops " if finding.stops else "left out" if finding.bad else "note  "
-        places = [place for place in finding.where if place]
+        places = [shown_path for shown_path in finding.where if shown_path]
         click.echo(f"{word} {finding.what}" + (f": {len(places)}" if places else ""))
         shown = places if show_all else places[:SHOWN]
-        for place in shown:
-            click.echo(f"         {place}")
+        for shown_path in shown:
+            click.echo(f"         {shown_path}")
         if len(shown) < len(places):
             click.echo(f"         … and {len(places) - len(shown)} more (--all)")
     if not result.findings:

@@ -20,8 +20,8 @@ def list_recipes(pattern: str | None) -> None:
         for scale, words in SCALES.items():
             click.echo(f"@{scale}: {words}")
     for (table, scale), lines in (digest() if pattern is None else matching(pattern)).items():
-        own = " (no numbers of the paper)" if table in FURTHER_TABLES else ""
-        click.echo(f"\n{table} @{scale}{own}")
+        remark = " (no numbers of the paper)" if table in FURTHER_TABLES else ""
+        click.echo(f"\n{table} @{scale}{remark}")
         for line in lines:
             click.echo(f"  {line}")
     if pattern is None:

@@ -24,7 +24,7 @@ class RecipeCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        own = [word for option in options for word in (*option.opts, *option.secondary_opts)]
+        known = [word for option in options for word in (*option.opts, *option.secondary_opts)]
         kept: list[str] = []
         values: list[str] = []
         rest = iter(args)
@@ -32,10 +32,10 @@ class RecipeCommand(click.Command):
             name = word.partition("=")[0]
             if word == "--":
                 kept += [word, *rest]
-            elif not word.startswith("--") or name in own:
+            elif not word.startswith("--") or name in known:
                 kept.append(word)
             else:
-                refuse_misspelt(ctx, name, own)
+                refuse_misspelt(ctx, name, known)
                 values += [word] if "=" in word else [word, *value_after(word, rest)]
         remaining = super().parse_args(ctx, kept)
         ctx.args += values
@@ -44,8 +44,8 @@ class RecipeCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = [
             f"--{part}.{field.name.replace('_', '-')}"
-            for part, kind in EVERY_RECIPE.items()
-            for field in fields(kind)
+            for part, section in EVERY_RECIPE.items()
+            for field in fields(section)
         ]
         with formatter.section("Values of every recipe, model and method apart"):
             indent = " " * formatter.current_indent
@@ -63,11 +63,11 @@ class RecipeCommand(click.Command):
         formatter.write_text("`hfc show RECIPE` lists all values of a recipe.")
 
 
-def refuse_misspelt(ctx: click.Context, name: str, own: list[str]) -> None:
+def refuse_misspelt(ctx: click.Context, name: str, known: list[str]) -> None:
     """Raise for a name that is much like one of the command's options."""
-    near = get_close_matches(name, own, cutoff=NEAR)
+    near = get_close_matches(name, known, cutoff=NEAR)
     short = name.removeprefix("--").replace("-", "_")
-    leaves = {field.name for kind in EVERY_RECIPE.values() for field in fields(kind)}
+    leaves = {field.name for section in EVERY_RECIPE.values() for field in fields(section)}
     if near and short not in leaves:
         raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
 
@@ -85,7 +85,7 @@ def overrides_of(arguments: Iterable[str]) -> dict[str, str]:
     """name -> text, of arguments that are no option of the command. `override` reads and checks
     them.
     """
-    found: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     rest = iter(arguments)
     for word in rest:
         if not word.startswith("--"):
@@ -95,7 +95,7 @@ def overrides_of(arguments: Iterable[str]) -> dict[str, str]:
         name, sign, text = word[2:].partition("=")
         if not sign:
             text = value_after(word, rest)[0]
-        if name in found:
+        if name in overrides:
             raise click.UsageError(f"--{name} is given twice.")
-        found[name] = text
-    return found
+        overrides[name] = text
+    return overrides

@@ -83,34 +83,39 @@ def plan(
         if data_root is not None:
             chosen = [with_data(chosen[0], data_root)]
     for device in devices:
-        found = []
+        finished = []
         estimates = plan_all(
             chosen, device=device, data_root=data_root, synthetic=synthetic, batches=batches
         )
         try:
-            for own, estimate in estimates:
+            for planned, estimate in estimates:
                 if is_table:
-                    click.echo(f"{own.name}: {duration(estimate.seconds)}", err=True)
-                found.append(estimate)
+                    click.echo(f"{planned.name}: {duration(estimate.seconds)}", err=True)
+                finished.append(estimate)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{error} Or estimate from random images: --synthetic."
             ) from error
         if is_table:
-            tell_table(f"{name} @{scale}", device, found, seeds, synthetic=synthetic)
+            tell_table(f"{name} @{scale}", device, finished, seeds, synthetic=synthetic)
         else:
-            tell(chosen[0], device, found[0], synthetic=synthetic)
+            tell(chosen[0], device, finished[0], synthetic=synthetic)
 
 
 def tell_table(
-    name: str, device: str, found: Sequence[Any], seeds: int, *, synthetic: bool
+    name: str, device: str, estimates: Sequence[Any], seeds: int, *, synthetic: bool
 ) -> None:
     """The sum over all runs, one after the other."""
     click.echo(f"{name} on {device}{', from random images' if synthetic else ''}")
-    click.echo(f"  runs    {seeds * len(found)}: {len(found)} recipes, {seeds} seeds each")
-    click.echo(f"  time    about {duration(seeds * sum(own.seconds for own in found))}")
-    click.echo(f"  memory  {size(max(own.memory for own in found))} at the most")
-    tell_disk(seeds * sum(own.disk for own in found), "all runs, up to three checkpoints each")
+    click.echo(f"  runs    {seeds * len(estimates)}: {len(estimates)} recipes, {seeds} seeds each")
+    click.echo(
+        f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
+    )
+    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at the most")
+    tell_disk(
+        seeds * sum(estimate.disk for estimate in estimates),
+        "all runs, up to three checkpoints each",
+    )
 
 
 def tell_disk(needed: int, of_what: str) -> None:
@@ -121,25 +126,26 @@ def tell_disk(needed: int, of_what: str) -> None:
     )
 
 
-def tell(chosen: Recipe, device: str, found: Any, *, synthetic: bool) -> None:
+def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None:
     click.echo(f"{chosen.name} on {device}{', from random images' if synthetic else ''}")
-    click.echo(f"  time    about {duration(found.seconds)}")
-    first, later = found.rates
+    click.echo(f"  time    about {duration(estimate.seconds)}")
+    first, later = estimate.rates
     click.echo(
-        f"          training {duration(sum(found.training))}: {found.images:,} images, all epochs;"
+        f"          training {duration(sum(estimate.training))}: "
+        f"{estimate.images:,} images, all epochs;"
     )
     click.echo(f"          {first:.0f} images/s in the first step, {later:.0f} in later ones")
     click.echo(
-        f"          evaluation and herding {duration(found.evaluation)}: "
-        f"{found.eval_rate:.0f} images/s"
+        f"          evaluation and herding {duration(estimate.evaluation)}: "
+        f"{estimate.eval_rate:.0f} images/s"
     )
     click.echo(
-        f"  memory  {size(found.memory)} at the most, "
+        f"  memory  {size(estimate.memory)} at the most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
     tell_disk(
-        found.disk,
-        f"up to three checkpoints of {size(found.checkpoint)}, rows {size(found.rows)}",
+        estimate.disk,
+        f"up to three checkpoints of {size(estimate.checkpoint)}, rows {size(estimate.rows)}",
     )
 
 

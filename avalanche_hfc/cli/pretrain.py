@@ -16,14 +16,14 @@ from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
 
 def settings_as_options(command: Callable) -> Callable:
     """An option for every field of PretrainRecipe."""
-    for place in reversed(fields(PretrainRecipe)):
-        kind: Any = click.Choice(DTYPES) if place.name == "dtype" else place.type
+    for field in reversed(fields(PretrainRecipe)):
+        option_type: Any = click.Choice(DTYPES) if field.name == "dtype" else field.type
         command = click.option(
-            f"--{place.name.replace('_', '-')}",
-            type=kind,
-            default=place.default,
+            f"--{field.name.replace('_', '-')}",
+            type=option_type,
+            default=field.default,
             show_default=True,
-            help=place.metadata["help"],
+            help=field.metadata["help"],
         )(command)
     return command
 

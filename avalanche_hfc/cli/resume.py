@@ -46,13 +46,13 @@ def resume(run: Path, workers: int, tensorboard: bool, allow_code: bool, **optio
     from avalanche_hfc.tasks.finished_run import read_run
     from avalanche_hfc.tasks.resume import resume as train_rest
 
-    folder, note, recipe = read_run(run, allow_code=allow_code)
+    folder, metadata, recipe = read_run(run, allow_code=allow_code)
     if folder.finished:
         click.echo("This run is finished; nothing was done.", err=True)
     else:
-        title = f"{recipe.name}, seed {note['seed']}"
+        title = f"{recipe.name}, seed {metadata['seed']}"
         with shown(title, folder, ["hfc", *sys.argv[1:]], tensorboard) as progress:
             train_rest(
                 run, num_workers=workers, progress=progress, allow_code=allow_code, **options
             )
-    tell(recipe, note["seed"], folder)
+    tell(recipe, metadata["seed"], folder)

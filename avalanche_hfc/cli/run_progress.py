@@ -123,8 +123,8 @@ class TensorBoard(Progress):
     def step(self, row: Record) -> None:
         self._write("steps", row, row["step"])
 
-    def _write(self, place: str, row: Record, x: int) -> None:
+    def _write(self, prefix: str, row: Record, x: int) -> None:
         for name, value in row.items():
             if isinstance(value, float) and value == value:
-                self.logger.log_single_metric(f"{place}/{name}", value, x)
+                self.logger.log_single_metric(f"{prefix}/{name}", value, x)
         self.logger.writer.flush()

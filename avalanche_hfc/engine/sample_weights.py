@@ -56,13 +56,13 @@ def digest(module: nn.Module) -> str:
     """16 hexadecimal digits that change if any bit, name or form of the parameters and buffers
     does.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor):
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            found.update(
+            sha256.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            sha256.update(
                 value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
             )
         else:
-            found.update(f"{name} {value!r}\n".encode())
-    return found.hexdigest()[:16]
+            sha256.update(f"{name} {value!r}\n".encode())
+    return sha256.hexdigest()[:16]

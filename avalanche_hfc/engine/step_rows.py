@@ -90,11 +90,11 @@ def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
     Raises:
         ValueError: A row of them cannot be; it is named.
     """
-    found: dict[int, dict[str, Tensor]] = {}
+    by_step: dict[int, dict[str, Tensor]] = {}
     for name, take in (("classes", _take_class), ("confusion", _take_confusion)):
         for number, row in enumerate(rows.read(name), 1):
             try:
-                take(found, row, num_classes)
+                take(by_step, row, num_classes)
             except (ValueError, LookupError) as error:
                 raise ValueError(
                     f"{rows.files[name].path} is damaged: row {number} cannot be read "
@@ -102,12 +102,12 @@ def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
                 ) from None
     return [
         StepCounts(correct_nme=columns.pop("correct_nme", None), **columns)
-        for columns in found.values()
+        for columns in by_step.values()
     ]
 
 
-def _take_class(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
-    step = found.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
+def _take_class(by_step: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    step = by_step.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
     for name, column in step.items():
         if name != "confusion":
             column[int(row["class"])] = (
@@ -115,9 +115,9 @@ def _take_class(found: dict[int, dict[str, Tensor]], row: Record, num_classes: i
             )
 
 
-def _take_confusion(found: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
-    place = int(row["class"]), int(row["predicted"])
-    found[int(row["step"])]["confusion"][place] = int(row["count"])
+def _take_confusion(by_step: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
+    cell = int(row["class"]), int(row["predicted"])
+    by_step[int(row["step"])]["confusion"][cell] = int(row["count"])
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:

@@ -114,7 +114,8 @@ class ClassGroups(NamedTuple):
     @staticmethod
     def single(like: Float[Tensor, "b C"]) -> "ClassGroups":
         """Each sample as a group of its own."""
-        return ClassGroups(torch.arange(len(like), device=like.device), torch.ones_like(like[:, 0]))
+        rows = torch.arange(len(like), device=like.device)
+        return ClassGroups(rows, like.new_ones(len(like)))
 
     def means(self, rows: Float[Tensor, "b C"]) -> Float[Tensor, "b C"]:
         """Mean over the samples of each sample's class."""

@@ -58,11 +58,11 @@ def check_sum(path: Path) -> None:
     if not SHA256.fullmatch(blob.name):
         return
     with blob.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != blob.name:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != blob.name:
         path.unlink()
         blob.unlink()
         raise ConnectionError(
-            f"The download of {path.name} is damaged: its SHA-256 sum is {found}, not {blob.name}. "
-            "It was deleted; try again."
+            f"The download of {path.name} is damaged: its SHA-256 sum is {digest}, not "
+            f"{blob.name}. It was deleted; try again."
         )

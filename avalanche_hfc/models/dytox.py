@@ -129,10 +129,11 @@ class TaskTokens(GrowingColumns):
         if not self.tokens:
             return tokens.new_empty(tokens.shape[0], 0)
         block = self.block
-        own = torch.cat(list(self.tokens))[None]  # (1, t, D)
-        attended = block.attention(block.norm1(own), block.norm1(tokens))  # (b, t, D)
+        task_tokens = torch.cat(list(self.tokens))[None]  # (1, t, D)
+        attended = block.attention(block.norm1(task_tokens), block.norm1(tokens))  # (b, t, D)
         # rows (b·t, D): drop-path draws for each sample and step
-        rows = (own + block.drop_path(attended.flatten(0, 1)).view_as(attended)).flatten(0, 1)
+        attended = block.drop_path(attended.flatten(0, 1)).view_as(attended)
+        rows = (task_tokens + attended).flatten(0, 1)
         return (rows + block.drop_path(block.mlp(block.norm2(rows)))).view(tokens.shape[0], -1)
 
     def forward(self, embeddings: Float[Tensor, "b tD"]) -> Float[Tensor, "b C"]:

@@ -98,12 +98,12 @@ class TSABlock(nn.Module):
         probe = torch.einsum("bqhd,hdD->bqhD", query / math.sqrt(head_dim), key).flatten(1, 2)
         scores = probe @ tokens.transpose(1, 2)  # (b, qH, N)
         if self.residual:
-            own = embeddings.repeat_interleave(heads, dim=1)  # (1|b, qH, D)
-            first = (probe * own).sum(-1, keepdim=True)  # each embedding as a key, (1|b, qH, 1)
+            queries = embeddings.repeat_interleave(heads, dim=1)  # (1|b, qH, D)
+            first = (probe * queries).sum(-1, keepdim=True)  # each embedding as a key, (1|b, qH, 1)
             scores = torch.cat([first.expand(tokens.shape[0], -1, -1), scores], dim=-1)
         share = scores.softmax(-1).to(tokens.dtype)
         if self.residual:
-            pooled = share[..., 1:] @ tokens + share[..., :1] * own
+            pooled = share[..., 1:] @ tokens + share[..., :1] * queries
         else:
             pooled = share @ tokens  # (b, qH, D)
         value = torch.einsum(

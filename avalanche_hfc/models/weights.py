@@ -186,10 +186,11 @@ def _check_heads(module: nn.Module, path: Path) -> None:
         return
     with safe_open(path, framework="pt") as file:
         stated = (file.metadata() or {}).get("num_heads")
-    own = getattr(module, "num_heads", None)
-    if stated is not None and own is not None and int(stated) != own:
+    num_heads = getattr(module, "num_heads", None)
+    if stated is not None and num_heads is not None and int(stated) != num_heads:
         raise ValueError(
-            f"{path}: the file has {stated} attention heads, {type(module).__name__} has {own}."
+            f"{path}: the file has {stated} attention heads, {type(module).__name__} has "
+            f"{num_heads}."
         )
 
 

@@ -41,7 +41,8 @@ METHODS = (
     "avalanche-bic-fixed",
     "avalanche-cumulative",
     "avalanche-joint",
-)  # the keys of STRATEGIES
+)
+"""The names of all methods: the keys of `STRATEGIES`, known without importing torch."""
 OF_AVALANCHE = tuple(name for name in METHODS if name.startswith("avalanche-"))
 CANNOT_RUN = ("avalanche-der", "avalanche-bic")  # `cannot_run` of the classes says why
 WITHOUT_MEMORY = (
@@ -65,6 +66,7 @@ ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the c
 LATER_EPOCHS = {"tune_epochs": "exemplars", "compress_epochs": "all"}
 CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that were held out
 MODELS = ("tsavit", "vit", "dytox", "convit", "resnet32", "resnet18")
+"""The names of all models that a recipe can use."""
 
 
 class Option(NamedTuple):

@@ -43,12 +43,12 @@ class PretrainRecipe:
 
     def __post_init__(self) -> None:
         may_be_zero = ("warm_up_epochs", "weight_decay")
-        for place in fields(self):
-            value = getattr(self, place.name)
-            if place.name in may_be_zero and value < 0:
-                raise ValueError(f"pretrain.{place.name} must be 0 or more, got {value!r}.")
-            if not isinstance(value, str) and place.name not in may_be_zero:
-                positive("pretrain", **{place.name: value})
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name in may_be_zero and value < 0:
+                raise ValueError(f"pretrain.{setting.name} must be 0 or more, got {value!r}.")
+            if not isinstance(value, str) and setting.name not in may_be_zero:
+                positive("pretrain", **{setting.name: value})
         for name in ("mask_ratio", "smallest_crop"):
             if getattr(self, name) > 1:
                 raise ValueError(f"pretrain.{name} must be at most 1, got {getattr(self, name)}.")

@@ -24,6 +24,7 @@ SCALES = {
     "medium": "100 classes of CIFAR-100, the same ViT; half an hour on one core",
     "demo": "digits, tiny networks; seconds",
 }
+"""What each scale of recipes trains on, and how long a run takes."""
 CHOICES = {
     "data.dataset": ("cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"),
     "data.transforms": ("dytox", "official", "plain", "flip-crop"),

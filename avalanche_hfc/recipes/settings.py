@@ -31,7 +31,9 @@ SMALL_CLASSES = 20
 SMALL_EPOCHS = 5
 MEM_SIZES = {"small": 200, "medium": 1000}  # ten images of each class in the end
 DEMO_EPOCHS = 20
-DEMO_MEMORY = 20  # two images of each class in the end
+"""Training epochs of a step at scale ``demo``."""
+DEMO_MEMORY = 20
+"""Exemplars of all classes together at scale ``demo``: two of each class in the end."""
 
 NEUTRAL = {
     "train.head_lr_factor": 1.0,

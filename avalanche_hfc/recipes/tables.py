@@ -158,6 +158,7 @@ DEMO_METHODS = {
     "avalanche-replay": "Avalanche Replay",
     "avalanche-naive": "Avalanche Naive",
 }
+"""The methods of `hfc demo`, and how its report calls them."""
 # every method that can run and is not in the table `practical`, as it is and with both losses; ten
 # classes in five steps
 METHODS_ON_DIGITS = [
@@ -261,7 +262,9 @@ def small_spec(cell: PaperCell, scale: str, variant: str) -> Spec:
 
 SPECS: dict[str, Spec] = {}  # every recipe by its name
 TABLES = at_scales(PAPER, ("paper", "demo"))
+"""The tables of the paper: name, then scale, then cells."""
 FURTHER_TABLES = at_scales(FURTHER, ("paper", "demo"))
+"""Tables that the paper does not have: name, then scale, then cells."""
 ON_DIGITS = {  # tables of the scale demo alone
     "methods": METHODS_ON_DIGITS,
     "demo": [

@@ -277,7 +277,7 @@ def read_class_order(text: str) -> Value:
             raise ValueError(f"data.class_order: {text} is not a text file in UTF-8.") from None
     else:
         names = text.split(",")
-    found = tuple(name.strip() for name in names if name.strip())
-    if not found:
+    order = tuple(name.strip() for name in names if name.strip())
+    if not order:
         raise ValueError(f"data.class_order: {text!r} holds no name of a class.")
-    return found
+    return order

@@ -60,7 +60,8 @@ def fitted(leaves: dict[str, Value], changed: dict[str, Value]) -> dict[str, Val
         return {}
     if leaves.get("model.embed_dim") is None or any(leaf in changed for leaf in GEOMETRY):
         return {}
-    found = geometry_of(Path(weights))
-    if found and leaves["model.kind"] != "vit":
-        found["model.msa_blocks"] = int(str(found["model.msa_blocks"])) - 1  # TSA is the last one
-    return found
+    geometry = geometry_of(Path(weights))
+    if geometry and leaves["model.kind"] != "vit":
+        blocks = int(str(geometry["model.msa_blocks"]))
+        geometry["model.msa_blocks"] = blocks - 1  # TSA is the last one
+    return geometry

@@ -35,9 +35,9 @@ def classes(comparison: Comparison) -> list:
         name = f"{index}{comparison.name}"
         blocks = _class_blocks(group.runs, table, seeds, name)
         for run in group.runs:
-            own = class_table(run)
-            if own is not None and run.seed not in seeds:
-                of_seed = _class_blocks([run], own, [run.seed], f"{name}-seed-{run.seed}")
+            per_class = class_table(run)
+            if per_class is not None and run.seed not in seeds:
+                of_seed = _class_blocks([run], per_class, [run.seed], f"{name}-seed-{run.seed}")
                 blocks.append(Fold(f"Seed {run.seed}", of_seed))
         folds.append(Fold(group.label, blocks, colour=colour, open=index < 2))
     if not folds:

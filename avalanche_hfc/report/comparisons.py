@@ -133,7 +133,7 @@ def _ranked(groups: list[Group]) -> list[Group]:
 
 def ranking_measure(means: Sequence[pd.Series]) -> str:
     """`average`, or `last` where one of the recipes has no average over steps."""
-    return "average" if all(own.notna()["average"] for own in means) else "last"
+    return "average" if all(mean.notna()["average"] for mean in means) else "last"
 
 
 def _line_keys(groups: Sequence[Group]) -> list[LineKey]:

@@ -117,7 +117,9 @@ def _fill(axes: Axes, panel: Panel, look: Look) -> None:
         margin = 0.04 * (panel.span[1] - panel.span[0]) or 0.5
         axes.set_xlim(panel.span[0] - margin, panel.span[1] + margin)
     if panel.ticks:
-        axes.set_xticks([place for place, _ in panel.ticks], [text for _, text in panel.ticks])
+        axes.set_xticks(
+            [position for position, _ in panel.ticks], [text for _, text in panel.ticks]
+        )
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
@@ -203,20 +205,23 @@ def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str, look: Loo
         axes.set_xticks(range(0, num_columns, every), columns[::every])
         arrivals = table.index.get_level_values("brought_in")
         firsts = [
-            place
-            for place in range(num_classes)
-            if not place or arrivals[place] != arrivals[place - 1]
+            row_index
+            for row_index in range(num_classes)
+            if not row_index or arrivals[row_index] != arrivals[row_index - 1]
         ]
         named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
         axes.set_yticks(
             named,
-            [names[place] if row > 4 else f"from step {arrivals[place] + 1}" for place in named],
+            [
+                names[row_index] if row > 4 else f"from step {arrivals[row_index] + 1}"
+                for row_index in named
+            ],
         )
         axes.set_xlabel(corner, color=look.palette.muted)
         axes.tick_params(colors=look.palette.muted, length=0)
         axes.spines[:].set_visible(False)
-        for place in firsts[1:]:
-            axes.axhline(place - 0.5, color=look.palette.ground, linewidth=2)
+        for row_index in firsts[1:]:
+            axes.axhline(row_index - 0.5, color=look.palette.ground, linewidth=2)
         beside = figure.add_axes(
             ((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1])
         )

@@ -311,10 +311,10 @@ def predicted_as(
         [run.confusion for run in runs if run.confusion is not None]
         or [pd.DataFrame(columns=["step", "class"])]
     )
-    own = counts[(counts["step"] == step) & (counts["class"] == class_id)]
-    if own.empty:
+    of_class = counts[(counts["step"] == step) & (counts["class"] == class_id)]
+    if of_class.empty:
         return []
-    images = own.groupby("predicted")["count"].sum()
+    images = of_class.groupby("predicted")["count"].sum()
     wrong = images.drop(class_id, errors="ignore").sort_values(ascending=False, kind="stable")
     named = [run.classes for run in runs if run.classes is not None]
     names = {

@@ -78,9 +78,9 @@ def accuracy_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) ->
     printed steps beside, where there are any.
     """
     panels = []
-    for protocol, own in _by_protocol(lines):
+    for protocol, of_protocol in _by_protocol(lines):
         curves = []
-        for line in own:
+        for line in of_protocol:
             curves.append(
                 Curve(line.label, _over_seeds(line.runs, "classes", "accuracy", 100), line.colour)
             )
@@ -128,9 +128,9 @@ def convergence_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None)
     )
     heading, scale = ("Accuracy, %", 100) if column == "accuracy" else ("Loss", 1)
     panels = []
-    for protocol, own in _by_protocol(lines):
+    for protocol, of_protocol in _by_protocol(lines):
         curves, starts = [], set()
-        for line in own:
+        for line in of_protocol:
             points = over_epochs(line.runs, column)
             starts.add(tuple(points.index[points["step"].diff() > 0] - 0.5))
             curves.append(Curve(line.label, points[["mean", "std"]] * scale, line.colour))
@@ -211,10 +211,10 @@ def _printed(line: Line, paper: pd.DataFrame | None, tables: str) -> dict[str, f
     """
     if paper is None or line.recipe.scale != "paper":
         return {}
-    own = paper[paper["table"].str.startswith(tables)]
+    rows = paper[paper["table"].str.startswith(tables)]
     for key, value in line.cell._asdict().items():
-        own = own[own[key].isna() if value is None else own[key] == value]
-    return dict(zip(own["column"], own["value"], strict=True))
+        rows = rows[rows[key].isna() if value is None else rows[key] == value]
+    return dict(zip(rows["column"], rows["value"], strict=True))
 
 
 def _printed_steps(line: Line, paper: pd.DataFrame | None) -> list[Curve]:

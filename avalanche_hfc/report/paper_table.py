@@ -146,8 +146,8 @@ Row = Json
 
 def form_of(table: str, scale: str) -> TableForm:
     """What a table shows at a scale."""
-    own = FORMS_OF_SMALL if scale in ("small", "medium") else {}
-    return own.get(table, FORMS[table])
+    forms = FORMS_OF_SMALL if scale in ("small", "medium") else {}
+    return forms.get(table, FORMS[table])
 
 
 def table_of(

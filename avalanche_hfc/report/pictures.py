@@ -42,10 +42,10 @@ def pictures_of_recipe(
         from avalanche_hfc.store.data_files import read_records, refuse_other_data
         from avalanche_hfc.store.run_folder import RunFolder, recipe_of
 
-        place, known = RunFolder(run.path), read_records(run.path)
-        recipe = recipe_of(place, allow_code=allow_code)
+        folder, known = RunFolder(run.path), read_records(run.path)
+        recipe = recipe_of(folder, allow_code=allow_code)
         benchmark = build_benchmark(recipe, run.seed, data_root, known)
-        refuse_other_data(place, benchmark.records)
+        refuse_other_data(folder, benchmark.records)
         return pictures_of(benchmark)
 
     return find

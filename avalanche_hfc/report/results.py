@@ -28,7 +28,7 @@ def paper_numbers(groups: Sequence[Group], paper: pd.DataFrame) -> dict[tuple[in
     """(index of the recipe, column of the paper's) -> the comparison, for the numbers that the
     paper has.
     """
-    found: dict[tuple[int, str], pd.Series] = {}
+    numbers: dict[tuple[int, str], pd.Series] = {}
     for index, group in enumerate(groups):
         keys = paper_keys(group.recipe)
         if keys is None:
@@ -47,8 +47,8 @@ def paper_numbers(groups: Sequence[Group], paper: pd.DataFrame) -> dict[tuple[in
             rows += [{**keys, "column": column, "value": value} for column, value in values.items()]
         both = compare(pd.DataFrame(rows), paper)
         both = both[both["paper"].notna() & (both["num_seeds"] > 0)]
-        found |= {(index, str(row["column"])): row for _, row in both.iterrows()}
-    return found
+        numbers |= {(index, str(row["column"])): row for _, row in both.iterrows()}
+    return numbers
 
 
 def results(comparison: Comparison) -> list:
@@ -278,10 +278,10 @@ def evenness(comparison: Comparison) -> list:
     }
     panels = []
     for column, heading in headings.items():
-        found = [
+        measured = [
             axis.curve(group, column, UNITS[column], colour) for _, group, colour in comparison
         ]
-        curves = [curve for curve in found if curve is not None]
+        curves = [curve for curve in measured if curve is not None]
         if curves:
             panels.append(axis.panel(heading, curves))
     if not panels:

@@ -54,11 +54,13 @@ def paper_keys(recipe: Record) -> Json | None:
 
 
 def _backbone(model: Record) -> str:
-    kind = str(model.get("kind", ""))
-    own = str(model.get("backbone", kind))
-    if own.startswith("vit_base") and model.get("embed_dim") is None:
+    model_kind = str(model.get("kind", ""))
+    backbone = str(model.get("backbone", model_kind))
+    if backbone.startswith("vit_base") and model.get("embed_dim") is None:
         return "vit-base"
-    return {"resnet32": "resnet-32", "resnet18": "resnet-18", "convit": "vit-tiny"}.get(kind, own)
+    return {"resnet32": "resnet-32", "resnet18": "resnet-18", "convit": "vit-tiny"}.get(
+        model_kind, backbone
+    )
 
 
 def title(folders: Sequence[Path]) -> str:

@@ -158,5 +158,5 @@ def style_rules() -> str:
 
 
 def _ink_on(colour: str) -> str:
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#12202e" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"

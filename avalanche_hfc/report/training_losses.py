@@ -26,13 +26,13 @@ def acting(comparison: Comparison) -> list:
     drawn: dict[str, list[Drawn]] = {quantity: [] for quantity in PANELS}
     for _, group, colour in comparison:
         trains = [run.train for run in group.runs if run.train is not None]
-        found = activity(pd.concat(trains)) if trains else {}
-        if found:
-            sentences = verdicts(found, int(trains[0]["step"].nunique()))
+        means = activity(pd.concat(trains)) if trains else {}
+        if means:
+            sentences = verdicts(means, int(trains[0]["step"].nunique()))
             rows.append([Cell(group.label, colour=colour), Cell(" ".join(sentences))])
         elif trains:
             silent.append(group.label)
-        for quantity, mean in found.items():
+        for quantity, mean in means.items():
             drawn[quantity].append((group, colour, mean["column"]))
     if not rows:
         return []

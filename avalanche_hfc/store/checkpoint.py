@@ -72,28 +72,28 @@ def load_checkpoint(folder: Path, check: Callable[[Record], None]) -> Checkpoint
         ValueError: There is a whole one, but the rows beside it are damaged. Nothing is removed.
     """
     refused: dict[str, Damaged] = {}
-    found = None
+    checkpoint = None
     for name in NAMES:
         if (folder / name).is_dir():
             try:
-                found = read_checkpoint(folder / name, check)
+                checkpoint = read_checkpoint(folder / name, check)
                 break
             except Damaged as error:
                 refused[name] = error
     reasons = {name: f"{folder / name} cannot be used: {error}" for name, error in refused.items()}
     for name, why in refused.items():
-        if found is None and isinstance(why, RowsDamaged):
+        if checkpoint is None and isinstance(why, RowsDamaged):
             raise ValueError(
                 f"The checkpoint {reasons[name]}. Restore the file, or start another run."
             )
     for name, reason in reasons.items():
-        another = found is not None or name != list(reasons)[-1]
+        another = checkpoint is not None or name != list(reasons)[-1]
         rest = "The one before is used." if another else "The run starts again from the beginning."
         message = f"The checkpoint {reason}. {rest}"
         log.warning(message)
         warnings.warn(message, stacklevel=3)
         shutil.rmtree(folder / name)
-    return found
+    return checkpoint
 
 
 def read_checkpoint(path: Path, check: Callable[[Record], None] = lambda note: None) -> Checkpoint:
@@ -186,9 +186,9 @@ class DurableFile:
     def __enter__(self) -> "DurableFile":
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, error_type: object, *_: object) -> None:
         try:
-            if kind is None:
+            if error_type is None:
                 self.flush()
                 os.fsync(self._file)
         finally:

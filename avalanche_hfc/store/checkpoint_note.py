@@ -66,8 +66,8 @@ def read_note(folder: Path) -> Json:
     written = note.pop(CHECKSUM, None)
     if written not in (None, checksum(note)):
         raise Damaged("its note.json is not what was written, by its checksum")
-    for name, kind in TYPES.items():
-        if name in note and not isinstance(note[name], kind):
+    for name, expected in TYPES.items():
+        if name in note and not isinstance(note[name], expected):
             raise Damaged(f"its note.json has {note[name]!r} for {name}")
     return note
 

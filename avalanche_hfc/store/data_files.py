@@ -92,6 +92,6 @@ def refuse_other_place(run_folder: RunFolder, data: Path | str, *, skip_bad: boo
     held = run_folder.metadata() or {}
     before = held.get("recipe", {}).get("own", {}).get("data")
     if "data" in held and before is not None and before != str(data):
-        found = check_data(data, skip_bad=skip_bad)
-        found.raise_if_stopped()
-        refuse_other_data(run_folder, found.records or {})
+        checked = check_data(data, skip_bad=skip_bad)
+        checked.raise_if_stopped()
+        refuse_other_data(run_folder, checked.records or {})

@@ -45,8 +45,8 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     """Compare two run folders: time and memory columns apart, equal runs agree in every row."""
     folders = RunFolder(first), RunFolder(second)
     notes = [folder.metadata() for folder in folders]
-    for folder, note in zip(folders, notes, strict=True):
-        if note is None:
+    for folder, metadata in zip(folders, notes, strict=True):
+        if metadata is None:
             raise FileNotFoundError(f"{folder.path} is no run folder: it has no recipe.json.")
     one, other = (
         {**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]}

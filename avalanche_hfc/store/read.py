@@ -93,28 +93,30 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
     stands for: it holds the rows of all. A recipe whose runs all are parts of longer ones is no
     group.
     """
-    found: dict[str, list[RunData]] = {}
+    by_settings: dict[str, list[RunData]] = {}
     for run in runs:
-        found.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
-    for own in found.values():
+        by_settings.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
+    for group in by_settings.values():
         seeds: dict[int, RunData] = {}
-        for run in own:
+        for run in group:
             if run.seed in seeds:
                 raise ValueError(
                     f"{seeds[run.seed].path} and {run.path} are the same recipe and seed "
                     f"{run.seed}. Leave one out."
                 )
             seeds[run.seed] = run
-    everything = [run for own in found.values() for run in own]
+    everything = [run for group in by_settings.values() for run in group]
     parents = {
         run.path: [one for one in everything if is_continued(run, one)] for run in everything
     }
-    covered = {one.path for own in parents.values() for one in own}
-    kept = [own for own in found.values() if any(run.path not in covered for run in own)]
-    labels = _labels([own[0].recipe for own in kept])
+    covered = {one.path for group in parents.values() for one in group}
+    kept = [
+        group for group in by_settings.values() if any(run.path not in covered for run in group)
+    ]
+    labels = _labels([group[0].recipe for group in kept])
     return [
-        _group(label, sorted(own, key=lambda run: run.seed), parents)
-        for label, own in zip(labels, kept, strict=True)
+        _group(label, sorted(group, key=lambda run: run.seed), parents)
+        for label, group in zip(labels, kept, strict=True)
     ]
 
 
@@ -150,17 +152,17 @@ def _labels(recipes: list[Record]) -> list[str]:
     shared = shared_name([str(recipe["name"]) for recipe in recipes])
     labels = []
     for recipe in recipes:
-        own, name = settings(recipe), str(recipe["name"])
+        values, name = settings(recipe), str(recipe["name"])
         twins = [settings(other) for other in recipes if other["name"] == recipe["name"]]
         differing = [
             leaf
-            for leaf in own
-            if any(other.get(leaf) != own[leaf] for other in twins)
+            for leaf in values
+            if any(other.get(leaf) != values[leaf] for other in twins)
             and not leaf.startswith("overrides")
         ]
         short = name[len(shared[0]) : len(name) - len(shared[1])]
         labels.append(
-            f"{short} ({', '.join(f'{leaf} {own[leaf]}' for leaf in differing)})"
+            f"{short} ({', '.join(f'{leaf} {values[leaf]}' for leaf in differing)})"
             if differing
             else short
         )
@@ -189,9 +191,9 @@ def _run_folders(folder: Path) -> list[Path]:
         return [folder]
     inside = sorted(
         (
-            note.parent
+            path.parent
             for depth in ("*", "*/*", "*/*/*")
-            for note in folder.glob(f"{depth}/recipe.json")
+            for path in folder.glob(f"{depth}/recipe.json")
         ),
         key=_by_seed,
     )

@@ -140,11 +140,11 @@ def row_digest(rows: Iterable[Record], running: Any = None) -> Any:
     Returns:
         The sha256 object.
     """
-    found = hashlib.sha256() if running is None else running
+    digest = hashlib.sha256() if running is None else running
     for row in rows:
         filled = [(name, value) for name, value in row.items() if value != ""]
-        found.update(json.dumps(filled).encode() + b"\n")
-    return found
+        digest.update(json.dumps(filled).encode() + b"\n")
+    return digest
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

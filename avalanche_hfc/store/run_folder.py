@@ -311,12 +311,12 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
             f"{path} is not the recipe of a run. Move it away, or choose another folder."
         )
     parts = {**content["recipe"]} if isinstance(content["recipe"], dict) else {}
-    found = {**content, **{f"recipe.{name}": value for name, value in parts.items()}}
+    values = {**content, **{f"recipe.{name}": value for name, value in parts.items()}}
     kinds = {**NOTE_TYPES, **{f"recipe.{name}": dict for name in RECIPE_PARTS}}
-    for name, kind in kinds.items():
-        if name in found and type(found[name]) is not kind:
+    for name, expected in kinds.items():
+        if name in values and type(values[name]) is not expected:
             raise ValueError(
-                f"{path} is damaged: {name} must be a {kind.__name__}, got {found[name]!r}."
+                f"{path} is damaged: {name} must be a {expected.__name__}, got {values[name]!r}."
             )
     return {**content, "recipe": with_current_names(content["recipe"])}
 
@@ -373,16 +373,16 @@ def settings(recipe: Record, prefix: str = "") -> Json:
     """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
     no setting.
     """
-    found: Json = {}
+    flat: Json = {}
     for name, value in json.loads(json.dumps(recipe)).items():
         path = f"{prefix}{name}"
         if path not in NO_SETTINGS:
-            found |= settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return found
+            flat |= settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
 
 
 def versions() -> dict[str, str]:
-    found = {
+    installed = {
         name: version(name) for name in ("torch", "torchvision", "avalanche-lib", "timm", "numpy")
     }
-    return found | {"avalanche_hfc": __version__, "python": platform.python_version()}
+    return installed | {"avalanche_hfc": __version__, "python": platform.python_version()}

@@ -194,9 +194,9 @@ class RatioBatches(Sampler[list[int]]):
         for number in range(len(self)):
             while len(replayed) < self.replay_size:
                 replayed += self._order(self.num_replayed)
-            own, replayed = replayed[: self.replay_size], replayed[self.replay_size :]
+            current, replayed = replayed[: self.replay_size], replayed[self.replay_size :]
             yield new[number * self.new_size : (number + 1) * self.new_size] + [
-                self.num_new + position for position in own
+                self.num_new + position for position in current
             ]
 
     def _order(self, size: int) -> list[int]:

@@ -39,7 +39,7 @@ def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
     """
     path = Path(path)
     if not (path / "recipe.json").exists():
-        inside = [note.parent for note in sorted(path.glob("[!.]*/recipe.json"))]
+        inside = [file.parent for file in sorted(path.glob("[!.]*/recipe.json"))]
         if not inside:
             raise FileNotFoundError(f"{path} is no run folder: it has no recipe.json.")
         if len(inside) > 1:
@@ -48,9 +48,9 @@ def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
             )
         path = inside[0]
     folder = RunFolder(path)
-    note = folder.metadata()
-    assert note is not None
-    return HeldRun(folder, note, recipe_of(folder, allow_code=allow_code))
+    metadata = folder.metadata()
+    assert metadata is not None
+    return HeldRun(folder, metadata, recipe_of(folder, allow_code=allow_code))
 
 
 class FinishedRun:

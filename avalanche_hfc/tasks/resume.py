@@ -30,15 +30,15 @@ def resume(
         verify_data: Read all images again to compare them with those of the run.
         allow_code: As in `FinishedRun`.
     """
-    folder, note, recipe = read_run(path, allow_code=allow_code)
+    folder, metadata, recipe = read_run(path, allow_code=allow_code)
     if data_root is not None and "data" in recipe.paths:
         recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
     run(
         recipe,
-        note["seed"],
+        metadata["seed"],
         folder.path,
         device=device,
-        data_root=data_root or note.get("data_root"),
+        data_root=data_root or metadata.get("data_root"),
         num_workers=num_workers,
         progress=progress,
         verify_data=verify_data,

@@ -168,11 +168,11 @@ def loop_relation() -> float:
 
 
 def same_order(name: str, published: str) -> None:
-    found = hashlib.sha256(
+    digest = hashlib.sha256(
         ",".join(str(class_id) for class_id in class_order(name)).encode()
     ).hexdigest()
-    if found != published:
-        raise Failed(f"sha256 {found}, published {published}")
+    if digest != published:
+        raise Failed(f"sha256 {digest}, published {published}")
 
 
 class StopHere(Exception):

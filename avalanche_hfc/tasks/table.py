@@ -106,7 +106,7 @@ def named_as_run(cells: Sequence[TableCell], given: Mapping[str, str]) -> list[T
     """The cells with the names that their recipes have under these values."""
     before = list(dict.fromkeys(entry.recipe for entry in cells))
     after = overridden([recipe(name) for name in before], given)
-    names = {name: own.name for name, own in zip(before, after, strict=True)}
+    names = {name: renamed.name for name, renamed in zip(before, after, strict=True)}
     return [entry._replace(recipe=names[entry.recipe]) for entry in cells]
 
 
@@ -119,11 +119,11 @@ def runs_of(
     recipes = overridden(
         [recipe(name) for name in dict.fromkeys(entry.recipe for entry in cells)], overrides or {}
     )
-    by_name = {own.name: own for own in recipes}
+    by_name = {chosen.name: chosen for chosen in recipes}
     return [
-        TableRun(own, seed, out / name / str(seed))
+        TableRun(chosen, seed, out / name / str(seed))
         for seed in range(seeds)
-        for name, own in by_name.items()
+        for name, chosen in by_name.items()
     ]
 
 
@@ -132,33 +132,33 @@ def overridden(recipes: Sequence[Recipe], given: Mapping[str, str]) -> list[Reci
     error.
     """
     for name in given:
-        if not any(has_leaf(own, name) for own in recipes):
+        if not any(has_leaf(each, name) for each in recipes):
             override(recipes[0], {name: given[name]})  # says what is wrong with it
     return [
-        override(own, {name: text for name, text in given.items() if has_leaf(own, name)})
-        for own in recipes
+        override(each, {name: text for name, text in given.items() if has_leaf(each, name)})
+        for each in recipes
     ]
 
 
 def without(recipes: Iterable[Recipe], name: str) -> list[str]:
     """The names of the recipes that have no value of this name."""
-    return [own.name for own in recipes if not has_leaf(own, name)]
+    return [each.name for each in recipes if not has_leaf(each, name)]
 
 
-def has_leaf(own: Recipe, name: str) -> bool:
+def has_leaf(chosen: Recipe, name: str) -> bool:
     asked = name.replace("-", "_")
-    return any(asked in (leaf, leaf.split(".", 1)[1]) for leaf in own.leaves())
+    return any(asked in (leaf, leaf.split(".", 1)[1]) for leaf in chosen.leaves())
 
 
 def finished(runs: Iterable[TableRun]) -> list[TableRun]:
     """Those that are on the disk as a whole. A folder of another recipe is a ValueError."""
-    found = []
+    done = []
     for run in runs:
-        place = RunFolder(run.folder)
-        place.check(run.recipe.as_dict(), run.seed)
-        if place.finished:
-            found.append(run)
-    return found
+        folder = RunFolder(run.folder)
+        folder.check(run.recipe.as_dict(), run.seed)
+        if folder.finished:
+            done.append(run)
+    return done
 
 
 def train(

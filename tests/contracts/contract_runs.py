@@ -33,6 +33,7 @@ def benchmark_of(
     steps=STEPS,
     *,
     per_class=6,
+    first_test_image=60,
     transform=jitter,
     few=(),
     relabel=None,
@@ -40,12 +41,13 @@ def benchmark_of(
     change=lambda x, y: (x, y),
 ):
     """`few`: classes with one training image. `relabel`: id of each class in the benchmark.
-    `change(x, y)` acts on the training data.
+    `change(x, y)` acts on the training data. `first_test_image` of each class; those from 60 on are
+    by other writers.
     """
     order = [class_id for step in steps for class_id in step]
     new_id = torch.tensor([(relabel or {}).get(c, c) for c in range(10)])
     parts = []
-    for num_images, skip in ((per_class, 0), (per_class, 60)):
+    for num_images, skip in ((per_class, 0), (per_class, first_test_image)):
         x, y = digit_tensors(10, num_images, skip)
         kept = [
             i

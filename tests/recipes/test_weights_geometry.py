@@ -52,6 +52,5 @@ def test_a_geometry_that_the_user_chose_and_that_of_other_files_stay(file, tmp_p
 
 def test_the_backbones_have_these_widths_and_heads_of_64():
     for width, name in BACKBONES.items():
-        with torch.device("meta"):
-            vit = timm.create_model(name, num_classes=0)
+        vit = timm.create_model(name, num_classes=0, depth=1)
         assert vit.embed_dim == width == 64 * vit.blocks[0].attn.num_heads

@@ -87,6 +87,7 @@ def all_losses():
         "L_RD as printed": lambda *batch: relation_distillation(
             *batch, normalise=False, average="seen"
         ),
+        "L_RD without prototypes": lambda *batch: relation_distillation(*batch, prototypes=False),
         "official": official_hfc,
         "official, first step": lambda logits, targets, _, steps: official_hfc(
             logits, targets, None, steps

@@ -34,7 +34,7 @@ def place_parameters(
     if all(group.get("decays", True) for group in groups):
         return
     places = {
-        id(parameter): place for place, group in enumerate(groups) for parameter in group["params"]
+        id(parameter): index for index, group in enumerate(groups) for parameter in group["params"]
     }
     named = dict(model.named_parameters())
     placed = {
@@ -45,7 +45,7 @@ def place_parameters(
     for name, parameter in named.items():
         if name not in placed:
             fitting = {
-                other: place for other, place in placed.items() if fits(groups[place], parameter)
+                other: index for other, index in placed.items() if fits(groups[index], parameter)
             }
             near = nearest(name, fitting)
             if len(near) == 1:
@@ -57,7 +57,7 @@ def nearest(name: str, placed: Mapping[str, int]) -> set[int]:
     parts = name.split(".")
     for depth in range(len(parts) - 1, -1, -1):
         around = "".join(f"{part}." for part in parts[:depth])
-        found = {place for other, place in placed.items() if other.startswith(around)}
-        if found:
-            return found
+        groups = {index for other, index in placed.items() if other.startswith(around)}
+        if groups:
+            return groups
     return set()

@@ -71,11 +71,11 @@ class FirstGroups:
         groups = []
         for number, parameters in sorted(members.items()):
             options = self._options(optimizer, number)
-            own = {**options, "lr": lr(rate_of(options)), **overrides}
+            wanted = {**options, "lr": lr(rate_of(options)), **overrides}
             groups.append(
                 {
                     "params": parameters,
-                    **{name: value for name, value in own.items() if name in options},
+                    **{name: value for name, value in wanted.items() if name in options},
                 }
             )
         return groups

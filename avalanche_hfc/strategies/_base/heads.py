@@ -37,16 +37,16 @@ def put_head(
     owner: str,
     model: Any,
     optimizer: Optimizer,
-    kind: type[Head],
+    head_class: type[Head],
     build: Callable[[GrowingLinear], Head],
 ) -> Head:
-    """`model.head` as a `kind`, made by `build` from the linear head that is there; one of that
-    kind is taken as it is. A head that has learned classes is refused.
+    """`model.head` as a `head_class`, made by `build` from the linear head that is there; one of
+    that class is taken as it is. A head that has learned classes is refused.
     """
     head: Any = getattr(model, "head", None)
-    if not issubclass(type(head), GrowingLinear | kind):
+    if not issubclass(type(head), GrowingLinear | head_class):
         raise ValueError(
-            f"{owner} needs a model whose head is a GrowingLinear or a {kind.__name__}, got "
+            f"{owner} needs a model whose head is a GrowingLinear or a {head_class.__name__}, got "
             f"a head of {type(head).__name__}."
         )
     if head.out_features:
@@ -55,7 +55,7 @@ def put_head(
             f"learned {int(torch.as_tensor(head.seen).sum())} classes. To "
             "resume a training, use load_state_dict."
         )
-    if issubclass(type(head), kind):
+    if issubclass(type(head), head_class):
         return head
     assert isinstance(head, GrowingLinear)  # the other kind that is allowed
     new = build(head)

@@ -125,11 +125,11 @@ def load_state(strategy: Strategy, state: State) -> None:
     missing = sorted(KEYS - state.keys())
     if missing:
         raise ValueError(f"load_state_dict: the state lacks {', '.join(missing)}.")
-    kind = type(strategy.optimizer).__name__
-    if state["optimizer_kind"] != kind:
+    optimizer_name = type(strategy.optimizer).__name__
+    if state["optimizer_kind"] != optimizer_name:
         raise ValueError(
             f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's "
-            f"optimizer is {kind}."
+            f"optimizer is {optimizer_name}."
         )
     check_settings(strategy, state)
     check_training(strategy, state)
@@ -166,9 +166,9 @@ def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
     that grew step by step has another than a fresh one.
     """
     parameters = dict(strategy.model.named_parameters())
-    for group, own in zip(strategy.optimizer.param_groups, names, strict=True):
-        if None not in own:
-            group["params"] = [parameters[str(name)] for name in own]
+    for group, group_names in zip(strategy.optimizer.param_groups, names, strict=True):
+        if None not in group_names:
+            group["params"] = [parameters[str(name)] for name in group_names]
 
 
 def load_rest(strategy: Strategy, state: State) -> None:
@@ -309,14 +309,14 @@ def check_plugins(strategy: Strategy, state: State) -> None:
 
 def load_plugins(strategy: Strategy, states: list[State]) -> None:
     with_state = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
-    for plugin, own in zip(
+    for plugin, saved in zip(
         with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True
     ):
         if isinstance(plugin, LRSchedulerPlugin):
-            plugin.scheduler.load_state_dict(own["scheduler"])
-            vars(plugin.rolling_metric).update(own["metric"])
-            vars(plugin).update(own["flags"])
+            plugin.scheduler.load_state_dict(saved["scheduler"])
+            vars(plugin.rolling_metric).update(saved["metric"])
+            vars(plugin).update(saved["flags"])
         elif isinstance(plugin, EarlyStoppingPlugin):
-            vars(plugin).update(own)
+            vars(plugin).update(saved)
         else:
-            plugin.load_state_dict(own)
+            plugin.load_state_dict(saved)
