@@ -164,6 +164,6 @@ def test_a_run_that_goes_on_tells_the_part_that_was_done(tmp_path):
 
 
 def test_the_time_left_of_a_table_is_never_zero_minutes():
-    told = [time_left(seconds) for seconds in (0, 3, 59, 60, 200)]
+    told = [time_left(seconds) for seconds in (0.0, 3.0, 59.0, 60.0, 200.0)]
     short = ", less than a minute left"
     assert told == ["", short, short, ", about 1 min left", ", about 3 min left"]
