@@ -65,8 +65,8 @@ class SplitBenchmark(CLScenario):
         order: All class ids in order of arrival.
         per_step: Number of classes of each step.
         image_shape: Channels, height and width of an image after the transforms.
-        train_transform: Transform of the ``"train"`` group.
-        eval_transform: Transform of the ``"eval"`` group.
+        train_transform: Transform of the ``"train"`` group; None for none.
+        eval_transform: Transform of the ``"eval"`` group; None for none.
         remarks: Lines for whoever starts a run.
 
     Example:
@@ -86,8 +86,8 @@ class SplitBenchmark(CLScenario):
         per_step: Sequence[int],
         *,
         image_shape: tuple[int, int, int],
-        train_transform: Transform,
-        eval_transform: Transform,
+        train_transform: Transform | None,
+        eval_transform: Transform | None,
         remarks: tuple[str, ...],
     ):
         transforms = TransformGroups(
