@@ -47,15 +47,39 @@ def trained_run(folder):
     hfc("run", "folder-t2@demo", *options)
 
 
-def test_every_example_runs_in_a_folder_with_photos(tmp_path):
-    photos(tmp_path)
-    trained_run(tmp_path)
-    result = run(EXAMPLES, tmp_path)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What all examples print, run one after the other."""
+    folder = tmp_path_factory.mktemp("examples")
+    photos(folder)
+    trained_run(folder)
+    result = run(EXAMPLES, folder)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert re.findall(r"running (\w+)", result.stdout) == [path.stem for path in EXAMPLES]
-    last_classes = re.search(r"^\['(\w+)', '(\w+)'\]$", result.stdout, re.MULTILINE)
+    return result.stdout
+
+
+def test_every_example_runs_in_a_folder_with_photos(printed):
+    assert re.findall(r"running (\w+)", printed) == [path.stem for path in EXAMPLES]
+    last_classes = re.search(r"^\['(\w+)', '(\w+)'\]$", printed, re.MULTILINE)
     assert last_classes and set(last_classes.groups()) < set(FOLDER_OF_PHOTOS)
-    assert re.search(r"^predicted (ant|bee|cat|dog) \(\d+%\)$", result.stdout, re.MULTILINE)
+    assert re.search(r"^predicted (ant|bee|cat|dog) \(\d+%\)$", printed, re.MULTILINE)
+
+
+def test_the_log_excerpt_of_the_metrics_is_what_the_example_prints(printed):
+    ((_, excerpt),) = (
+        block
+        for block in code_blocks((DOCS / "plugins.md").read_text(), "text")
+        if block[0] == "examples/metrics.py"
+    )
+    log = printed.split("running metrics\n")[1].split("running ")[0]
+    start = log.rindex("Epoch 4 ended.")
+    metrics = log[log.rindex("-- >> End of eval phase") :]
+    actual = [*log[start:].split("-- >>")[0].splitlines(), *metrics.splitlines()]
+    told = [line.partition(" = ") for line in excerpt.splitlines()]
+    assert [name for name, _, _ in told] == [line.partition(" = ")[0] for line in actual]
+    for (name, _, value), line in zip(told, actual, strict=True):
+        if value:
+            assert float(value) == pytest.approx(float(line.partition(" = ")[2]), abs=0.1), name
 
 
 def cells():

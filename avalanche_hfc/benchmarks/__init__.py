@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from avalanche_hfc.benchmarks._scenario import SplitBenchmark
     from avalanche_hfc.benchmarks.orders import CLASS_ORDERS, class_order
     from avalanche_hfc.benchmarks.positions import PositionDataset, flatten
     from avalanche_hfc.benchmarks.splits import (
@@ -30,6 +31,7 @@ _HOME = {
     "split_digits": "splits",
     "split_npz": "splits",
     "split_folder": "splits",
+    "SplitBenchmark": "_scenario",
     "PositionDataset": "positions",
     "flatten": "positions",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "split_digits",
     "split_npz",
     "split_folder",
+    "SplitBenchmark",
     "PositionDataset",
     "flatten",
 ]

@@ -1,6 +1,4 @@
-"""How classes are dealt out over steps: checks of a split, and the one call of Avalanche's
-`nc_benchmark`.
-"""
+"""How classes are dealt out over steps: checks of a split, and the benchmark made by it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,12 +7,11 @@ from operator import index
 
 import numpy as np
 import torch
-from avalanche.benchmarks import nc_benchmark
-from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from numpy.random import RandomState
 
 from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
+from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.benchmarks.orders import class_order as order_by_name
 from avalanche_hfc.benchmarks.transforms import (
     ON_TENSORS,
@@ -163,12 +160,29 @@ class Plan:
         return (f"{num_classes} classes cannot be split evenly: the steps bring {sizes}.",)
 
 
-def make_benchmark(source: Source, plan: Plan) -> NCScenario:
+def steps_asked(
+    num_steps: int | None, n_experiences: int | None, base_fraction: int | float
+) -> int:
+    """`num_steps`, or what `n_experiences` means, in which a base step is counted."""
+    if num_steps is not None and n_experiences is not None:
+        raise ValueError(
+            f"num_steps={num_steps} and n_experiences={n_experiences} are both given: pass one."
+        )
+    if num_steps is not None:
+        return num_steps
+    least = 2 if base_fraction else 1
+    if not isinstance(n_experiences, int) or n_experiences < least:
+        raise ValueError(
+            "num_steps is not specified."
+            if n_experiences is None
+            else f"n_experiences must be a whole number of at least {least}, got {n_experiences!r}."
+        )
+    return n_experiences - least + 1
+
+
+def make_benchmark(source: Source, plan: Plan) -> SplitBenchmark:
     """The benchmark of `source` by `plan`, with the original class ids and no global generator
     touched.
-
-    It also carries `class_names` (indexed by class id), `image_shape` (channels, height, width
-    after the transforms), and `records`, `left_out` and `remarks` of the source.
     """
     num_classes = len(source.class_names)
     plan = plan.with_ids(source.class_names)
@@ -187,22 +201,15 @@ def make_benchmark(source: Source, plan: Plan) -> NCScenario:
     train_transform, eval_transform = build_transforms(
         plan.transforms, image_size, statistics=source.statistics
     )
-    benchmark = nc_benchmark(
-        source.train,
-        source.test,
-        n_experiences=len(per_step),
-        task_labels=False,
-        shuffle=False,
-        fixed_class_order=order,
-        per_exp_classes=dict(enumerate(per_step)),
+    return SplitBenchmark(
+        source,
+        order,
+        per_step,
+        image_shape=(source.num_channels, image_size, image_size),
         train_transform=train_transform,
         eval_transform=eval_transform,
+        remarks=(*source.remarks, *plan.remarks(num_classes)),
     )
-    benchmark.class_names = source.class_names
-    benchmark.image_shape = (source.num_channels, image_size, image_size)
-    benchmark.records, benchmark.left_out = source.records, source.left_out
-    benchmark.remarks = (*source.remarks, *plan.remarks(num_classes))
-    return benchmark
 
 
 def fit_to_augmentation(

@@ -12,6 +12,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".
 JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir")  # beside hidden files
 STRANGE = ("Cc", "Cs", "Zl", "Zp")  # categories: control characters, undecodable bytes, line breaks
 STRANGE_NAME = "a name with control characters or undecodable bytes"
+OTHER_FILE = "not an image by its name"
+IRREGULAR = "not a regular file"  # a pipe, or a link to nowhere
 
 Classes = dict[str, list[str]]  # class name -> its images, both sorted
 
@@ -146,9 +148,9 @@ def _images(tree: Tree, folder: str, names: Iterable[str]) -> list[str]:
         if is_strange(name.removeprefix(folder)):
             fault = STRANGE_NAME
         elif not os.path.isfile(tree.root / name):
-            fault = "not a regular file"  # a pipe, or a link to nowhere
+            fault = IRREGULAR
         elif not name.lower().endswith(SUFFIXES):
-            fault = "not an image by its name"
+            fault = OTHER_FILE
         else:
             images.append(name)
             continue

@@ -5,30 +5,32 @@ All functions take the same arguments and leave the global random generators as 
 
 from pathlib import Path
 
-from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
-
 from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
 from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
-from avalanche_hfc.benchmarks._plan import ClassOrder, Plan, make_benchmark
+from avalanche_hfc.benchmarks._plan import ClassOrder, Plan, make_benchmark, steps_asked
+from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 
 
 def split_cifar100(
     root: Path | str | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = "paper",
     transforms: str = "dytox",
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split CIFAR-100, with images of 3 x 32 x 32, by class.
 
     Args:
         root: The folder with cifar-100-python/. By default Avalanche's folder for data.
-        num_steps: Number of steps, with equally many classes.
+        num_steps: Number of steps, with equally many classes; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: ``"paper"`` for cifar100-a, the order of the paper; another key of
@@ -46,7 +48,7 @@ def split_cifar100(
         ValueError: If the data cannot be found or read, or a value is not allowed.
     """
     plan = Plan(
-        num_steps,
+        steps_asked(num_steps, n_experiences, base_fraction),
         base_fraction,
         class_order,
         transforms,
@@ -61,20 +63,23 @@ def split_cifar100(
 def split_imagenet100(
     root: Path | str | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = "paper",
     transforms: str = "dytox",
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split ImageNet-100, the first 100 synsets of ImageNet, by class.
 
     Args:
         root: The folder with train/<synset>/ and val/<synset>/, of these 100 synsets or of all
             1000.
-        num_steps: Number of steps, with equally many classes.
+        num_steps: Number of steps, with equally many classes; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: ``"paper"`` for imagenet100, the order of the paper; another key of
@@ -92,7 +97,7 @@ def split_imagenet100(
         ValueError: If the data cannot be found or read, or a value is not allowed.
     """
     plan = Plan(
-        num_steps,
+        steps_asked(num_steps, n_experiences, base_fraction),
         base_fraction,
         class_order,
         transforms,
@@ -108,19 +113,22 @@ def split_imagenet100(
 def split_imagenet1000(
     root: Path | str | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = "paper",
     transforms: str = "dytox",
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split ImageNet-1000 (ILSVRC 2012) by class.
 
     Args:
         root: The folder with train/<synset>/ and val/<synset>/.
-        num_steps: Number of steps, with equally many classes.
+        num_steps: Number of steps, with equally many classes; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: ``"paper"`` for imagenet1000, the order of the paper; another key of
@@ -138,7 +146,7 @@ def split_imagenet1000(
         ValueError: If the data cannot be found or read, or a value is not allowed.
     """
     plan = Plan(
-        num_steps,
+        steps_asked(num_steps, n_experiences, base_fraction),
         base_fraction,
         class_order,
         transforms,
@@ -154,14 +162,15 @@ def split_imagenet1000(
 def split_digits(
     root: None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = None,
     transforms: str = "plain",
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split the 1797 handwritten digits that come with scikit-learn, of 1 x 8 x 8, by class.
 
     The test images are the second of each class, in the order of the data, and every fifth after
@@ -169,7 +178,9 @@ def split_digits(
 
     Args:
         root: Must be None: the images are part of scikit-learn.
-        num_steps: Number of steps, with equally many classes.
+        num_steps: Number of steps, with equally many classes; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
@@ -191,6 +202,7 @@ def split_digits(
         >>> [sorted(step.classes_in_this_experience) for step in benchmark.train_stream][:2]
         [[2, 8], [4, 9]]
     """
+    num_steps = steps_asked(num_steps, n_experiences, base_fraction)
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, num_classes=10)
     if root is not None:
         raise ValueError(
@@ -202,14 +214,15 @@ def split_digits(
 def split_npz(
     root: Path | str | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = None,
     transforms: str = "plain",
     image_size: int | None = None,
     seed: int = 0,
     download: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split your images in an npz file by class.
 
     The file has the arrays x_train, y_train, x_test, y_test and, optionally, class_names. Images
@@ -219,7 +232,9 @@ def split_npz(
 
     Args:
         root: The npz file.
-        num_steps: Number of steps.
+        num_steps: Number of steps; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
@@ -237,6 +252,7 @@ def split_npz(
         FileNotFoundError: If there is no such file.
         ValueError: If the file cannot be read or trained on, or a value is not allowed.
     """
+    num_steps = steps_asked(num_steps, n_experiences, base_fraction)
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "an npz file", "must be on disk")
     return make_benchmark(read_npz(_needed(root, "the npz file")), plan)
@@ -245,7 +261,8 @@ def split_npz(
 def split_folder(
     root: Path | str | None = None,
     *,
-    num_steps: int,
+    num_steps: int | None = None,
+    n_experiences: int | None = None,
     base_fraction: int | float = 0.0,
     class_order: ClassOrder = None,
     transforms: str = "plain",
@@ -253,7 +270,7 @@ def split_folder(
     seed: int = 0,
     download: bool = False,
     skip_bad: bool = False,
-) -> NCScenario:
+) -> SplitBenchmark:
     """Split your images in a folder by class.
 
     The class ids follow the sorted names of the class folders. If there are only class folders, the
@@ -264,7 +281,9 @@ def split_folder(
 
     Args:
         root: The folder with train/<class>/ and test/<class>/ (or val/<class>/), or with <class>/.
-        num_steps: Number of steps.
+        num_steps: Number of steps; a base step is not counted.
+        n_experiences: Number of experiences, to be given instead of `num_steps`; a base step is
+            counted.
         base_fraction: 0, or 0.5 for a base step with half of the classes before the `num_steps`
             others.
         class_order: A sequence of all class ids or all class names, a key of `CLASS_ORDERS`, or
@@ -283,6 +302,7 @@ def split_folder(
         ValueError: If the folder cannot be trained on, with every reason, or a value is not
             allowed.
     """
+    num_steps = steps_asked(num_steps, n_experiences, base_fraction)
     plan = Plan(num_steps, base_fraction, class_order, transforms, image_size, seed, uneven=True)
     _refuse_download(download, "a folder of images", "must be on disk")
     source = read_folder(_needed(root, "the folder of images"), skip_bad=skip_bad)

@@ -56,12 +56,22 @@ def in_words(column: str) -> str:
 
 def rounded(one: str, other: str) -> tuple[str, str]:
     """Two values as texts; two numbers with as few digits as tell them apart, 4 at least."""
+    if not one or not other:
+        return shortened(one) or "nothing", shortened(other) or "nothing"
     try:
         numbers = float(one), float(other)
     except ValueError:
-        return one or "nothing", other or "nothing"
+        return one, other
     for digits in range(DIGITS, 18):
         texts = f"{numbers[0]:.{digits}g}", f"{numbers[1]:.{digits}g}"
         if texts[0] != texts[1]:
             return texts
     return one, other
+
+
+def shortened(value: str) -> str:
+    """A number with a decimal point in 4 digits; any other text as it is."""
+    try:
+        return f"{float(value):.{DIGITS}g}" if "." in value else value
+    except ValueError:
+        return value

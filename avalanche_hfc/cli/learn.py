@@ -27,6 +27,11 @@ from avalanche_hfc.cli.loading import announce_loading
     help="Where the data of RUN is, if it is no longer where it was.",
 )
 @click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Leave out files of NEW_FOLDER that are not readable images, as for a RUN trained so.",
+)
 @device_option
 @allow_code
 def learn(
@@ -36,6 +41,7 @@ def learn(
     out: Path | None,
     data_root: Path | None,
     verify_data: bool,
+    skip_bad: bool,
     device: str,
     allow_code: bool,
 ) -> None:
@@ -62,6 +68,7 @@ def learn(
             device=device,
             progress=bar,
             verify_data=verify_data,
+            skip_bad=skip_bad,
             allow_code=allow_code,
         )
     finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from avalanche_hfc.benchmarks.check import printable
 from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
@@ -63,7 +64,7 @@ def predict(
         print_lines(found)
     unread = [one for one in found if one.error is not None]
     for one in unread:
-        click.echo(f"{one.path} cannot be read: {one.error}.", err=True)
+        click.echo(f"{printable(str(one.path))} cannot be read: {one.error}.", err=True)
     if unread:
         sys.exit(1)
 
@@ -96,7 +97,7 @@ def print_lines(predictions: Sequence["Prediction"]) -> None:
     for found in predictions:
         if found.error is not None:
             continue
-        click.echo(found.path)
+        click.echo(printable(str(found.path)))
         for name, probability in found.head:
             click.echo(f"  {probability:6.1%}  {name}")
         if found.nearest is not None:

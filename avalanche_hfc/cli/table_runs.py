@@ -135,11 +135,16 @@ class Lines:
             return
         if self.bar.disable:
             left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
-            click.echo(
-                f"{self.count}/{self.bar.total}, about {left / 60:.0f} min left: {text}", err=True
-            )
+            click.echo(f"{self.count}/{self.bar.total}{time_left(left)}: {text}", err=True)
         else:
             self.bar.write(text, file=sys.stderr)
+
+
+def time_left(seconds: float) -> str:
+    """A rough time in words, behind a comma; nothing if it is over."""
+    if not seconds:
+        return ""
+    return ", less than a minute left" if seconds < 60 else f", about {seconds / 60:.0f} min left"
 
 
 class TableRunBar(RunBar):

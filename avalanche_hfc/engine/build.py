@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from avalanche.core import BasePlugin
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import EvaluationPlugin
@@ -17,6 +16,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc._types import Options
 from avalanche_hfc.benchmarks._records import Records
+from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.engine.data import build_benchmark, learned_folders
 from avalanche_hfc.engine.schedule import SchedulePlugin
 from avalanche_hfc.models import (
@@ -47,7 +47,7 @@ OF_BACKBONE = {
 class Built(NamedTuple):
     """What a run needs: `strategy.train` each experience of `benchmark.train_stream`."""
 
-    benchmark: NCScenario
+    benchmark: SplitBenchmark
     strategy: SupervisedTemplate
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from PIL import Image
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from avalanche_hfc.benchmarks._images import (
 )
 from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
 from avalanche_hfc.benchmarks._records import Records
+from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 from avalanche_hfc.benchmarks.transforms import (
     CIFAR100,
@@ -76,7 +76,7 @@ NEEDED = {
 
 def build_benchmark(
     recipe: Recipe, seed: int, data_root: Root = None, known: Records | None = None
-) -> NCScenario:
+) -> SplitBenchmark:
     """The benchmark of a recipe: its data, its classes over the steps, and a step for each folder
     learned later.
 
@@ -103,7 +103,7 @@ def build_benchmark(
     for number, folder in enumerate(folders, 1):
         mark = f"learned {number}/"
         before = {name.removeprefix(mark): known[name] for name in known if name.startswith(mark)}
-        arriving = read_folder(folder, known=before)
+        arriving = read_folder(folder, skip_bad="skip_bad" in recipe.paths, known=before)
         refuse_known_classes(folder, arriving.class_names, source.class_names)
         added.append(len(arriving.class_names))
         source = joined_source(source, arriving, mark)
@@ -274,5 +274,6 @@ def joined_source(first: Source, second: Source, mark: str) -> Source:
             **first.records,
             **{mark + name: record for name, record in second.records.items()},
         },
+        left_out=(*first.left_out, *(mark + name for name in second.left_out)),
         remarks=(*first.remarks, *second.remarks),
     )

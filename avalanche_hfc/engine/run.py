@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from avalanche.benchmarks import NCScenario
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Experience, Json
+from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.interrupts import Interrupts
@@ -269,7 +269,7 @@ def remarks_of(recipe: HasSettings) -> tuple[str, ...]:
     return (f"By the weights file, in place of the recipe's: {values}.",) if changed else ()
 
 
-def keep_data(run_folder: RunFolder, benchmark: NCScenario) -> Json:
+def keep_data(run_folder: RunFolder, benchmark: SplitBenchmark) -> Json:
     """Refuse data other than what the run began with. What recipe.json is to hold of
     it.
     """

@@ -91,6 +91,8 @@ def check_row(spec: Spec) -> None:
     rows = [name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in CANNOT_RUN]
     if not is_user_method(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
+        if spec.row.isdigit():
+            near = [f"t{spec.row} for {spec.row} steps"]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
             f"Unknown method {spec.row!r}. Known: {', '.join(rows)}.{hint} Your own: module:Class."

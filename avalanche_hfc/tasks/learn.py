@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks._tree import class_names
 from avalanche_hfc.engine.data import (
@@ -58,6 +59,7 @@ def learn(
     device: str = "cpu",
     progress: Progress | None = None,
     verify_data: bool = False,
+    skip_bad: bool = False,
     allow_code: bool = False,
 ) -> Path:
     """Train a finished run on the classes of the folder `new`, then evaluate all classes. Gives the
@@ -67,12 +69,15 @@ def learn(
     named after both. It also contains the rows of the earlier steps, and the same call resumes it.
     `data_root` is needed for the exemplars, unless the run has recorded it. `epochs` None: as
     before. Your data must be what the run was trained on; `verify_data` as in `run`,
-    `allow_code` as in `FinishedRun`.
+    `allow_code` as in `FinishedRun`. `skip_bad` leaves out files of `new` that are not readable
+    images, which is also done if the run itself was trained so.
     """
     device = check_device(device)
     finished = FinishedRun(path, allow_code=allow_code)
     refuse_known_classes(new, class_names(new), list(finished.class_names.values()))
     recipe = longer_recipe(finished, Path(new), epochs)
+    if skip_bad:
+        recipe = replace(recipe, paths={**recipe.paths, "skip_bad": True})
     if data_root is not None and "data" in recipe.paths:
         recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
     path = finished.folder.path
@@ -92,8 +97,8 @@ def learn(
         )
     if not (folder / "recipe.json").exists():
         known = {} if verify_data else read_records(path)
-        records = check_data(finished, seed, root, recipe, known)
-        copy_run(finished, folder, recipe, records, device)
+        data = check_data(finished, seed, root, recipe, known)
+        copy_run(finished, folder, recipe, data, device)
     run(
         recipe,
         seed,
@@ -131,9 +136,9 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
 
 def check_data(
     finished: FinishedRun, seed: int, root: Root, recipe: Recipe, known: Records
-) -> Records:
-    """Raise, before anything is written, where the data of the steps before is not the same. The
-    records of all data.
+) -> SplitBenchmark:
+    """Raise, before anything is written, where the data of the steps before is not the same. All
+    data.
     """
     benchmark = build_benchmark(recipe, seed, root, known)
     names = dict(enumerate(benchmark.class_names))
@@ -148,11 +153,11 @@ def check_data(
         name: record for name, record in benchmark.records.items() if not name.startswith(arriving)
     }
     refuse_other_data(finished.folder, earlier)
-    return benchmark.records
+    return benchmark
 
 
 def copy_run(
-    finished: FinishedRun, folder: Path, recipe: Recipe, records: Records, device: str
+    finished: FinishedRun, folder: Path, recipe: Recipe, data: SplitBenchmark, device: str
 ) -> None:
     """Rows, last checkpoint and the records of the data, under the longer recipe and the conditions
     of today, at once by a rename when all of it is on the disk.
@@ -163,11 +168,10 @@ def copy_run(
         try:
             copy_files(finished, aside)
             note = {name: value for name, value in finished.note.items() if name != "finished"}
-            left_out = note.get("data", {}).get("left_out", [])
-            data = {"data": data_note(records, left_out)}
             today = {"versions": versions(), "machine": machine(device)}
-            write_records(aside, records)
-            content = {**note, "recipe": recipe.as_dict(), **today, **data}
+            write_records(aside, data.records)
+            files = {"data": data_note(data.records, data.left_out)}
+            content = {**note, "recipe": recipe.as_dict(), **today, **files}
             replace_file(aside / "recipe.json", as_json(content))
             sync_folder(aside)
             os.rename(aside, folder)

@@ -10,7 +10,6 @@ from typing import IO, Any, cast
 
 import numpy as np
 import torch
-from avalanche.benchmarks.scenarios.deprecated.new_classes import NCScenario
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import SupervisedPlugin
 from torch.utils.data import ConcatDataset
@@ -18,6 +17,7 @@ from torch.utils.data import ConcatDataset
 from avalanche_hfc._types import Strategy
 from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
 from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
+from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.data import DATA_SETS, Root, plan_of, read_source
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
@@ -235,7 +235,7 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     )
 
 
-def trial_benchmark(trial: Recipe, source: Source, batches: int) -> NCScenario:
+def trial_benchmark(trial: Recipe, source: Source, batches: int) -> SplitBenchmark:
     """Two steps of `batches` batches each; labels are dealt out anew."""
     train = some(source.train, 2 * batches * trial.train.batch_size)
     test = some(source.test, EVAL_IMAGES)
@@ -312,7 +312,7 @@ class Stopwatch(SupervisedPlugin):
         return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
-def train_trial(strategy: RunnableStrategy, benchmark: NCScenario) -> None:
+def train_trial(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> None:
     if strategy.trains_on_stream:
         strategy.train(benchmark.train_stream)
         return
@@ -320,7 +320,7 @@ def train_trial(strategy: RunnableStrategy, benchmark: NCScenario) -> None:
         strategy.train(experience)
 
 
-def evaluation_rate(strategy: RunnableStrategy, benchmark: NCScenario) -> float:
+def evaluation_rate(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> float:
     """Images a second of one pass, the second where the first took less than a second."""
     steps = torch.tensor([0, 0, 1, 1])
     data: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream])

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._tree import scan_all
+from avalanche_hfc.benchmarks._tree import IRREGULAR, OTHER_FILE, scan_all
 from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.tasks.finished_run import FinishedRun
@@ -64,8 +64,10 @@ def predict(
     predictor = strategy.predictor
     found = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
-        for path in files:
+        for path, fault in files:
             try:
+                if fault is not None:
+                    raise ValueError(fault)
                 image = read_image(path, mode=mode)
             except ValueError as error:
                 found.append(Prediction(path, [], None, str(error)))
@@ -78,17 +80,23 @@ def predict(
     return found
 
 
-def image_files(paths: Sequence[Path | str]) -> list[Path]:
-    """The files that are named, and in the place of a folder its images at any depth."""
-    files: list[Path] = []
+def image_files(paths: Sequence[Path | str]) -> list[tuple[Path, str | None]]:
+    """The files that are named, and in the place of a folder its images at any depth. Each with the
+    reason why it must not be opened, or None.
+    """
+    files: list[tuple[Path, str | None]] = []
     for path in map(Path, paths):
         if not path.is_dir():
-            files.append(path)
+            files.append((path, IRREGULAR if path.exists() and not path.is_file() else None))
             continue
-        inside = scan_all(path).parts[""][""]
+        tree = scan_all(path)
+        inside: list[tuple[Path, str | None]] = [(path / name, None) for name in tree.parts[""][""]]
+        for fault, names in tree.bad.items():
+            if fault != OTHER_FILE:
+                inside += ((path / name, fault) for name in names)
         if not inside:
             raise ValueError(f"{path} holds no images.")
-        files += (path / name for name in inside)
+        files += inside
     return files
 
 

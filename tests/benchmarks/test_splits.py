@@ -10,10 +10,12 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from avalanche.benchmarks import CLScenario, NCScenario, nc_benchmark
 from sklearn.datasets import load_digits
 from torchvision.datasets import CIFAR100, cifar
 
-from avalanche_hfc.benchmarks import class_order, split_cifar100, split_digits
+from avalanche_hfc.benchmarks import build_transforms, class_order, split_cifar100, split_digits
+from avalanche_hfc.benchmarks._arrays import read_digits
 
 ORDER = [3, 7, 0, 9, 4, 1, 8, 2, 6, 5]
 
@@ -304,3 +306,76 @@ def test_bad_arguments_are_refused_before_the_data_is_looked_for(tmp_path):
 
 def test_an_order_may_be_an_array():
     assert split_digits(num_steps=5, class_order=np.array(ORDER)).classes_order == ORDER
+
+
+# As Avalanche's current generators build it
+
+
+@pytest.mark.parametrize("num_steps, per_step", [(2, 5), (5, 2)])
+def test_images_labels_and_order_are_those_of_nc_benchmark(num_steps, per_step):
+    ours = split_digits(num_steps=num_steps, class_order=ORDER, transforms="flip-crop")
+    source = read_digits()
+    train_transform, eval_transform = build_transforms("flip-crop", 8, statistics=source.statistics)
+    theirs = nc_benchmark(
+        source.train,
+        source.test,
+        n_experiences=num_steps,
+        task_labels=False,
+        fixed_class_order=ORDER,
+        train_transform=train_transform,
+        eval_transform=eval_transform,
+    )
+    assert isinstance(ours, CLScenario) and not isinstance(ours, NCScenario)
+    assert ours.n_classes_per_exp == theirs.n_classes_per_exp == [per_step] * num_steps
+    assert (ours.classes_order, ours.n_classes) == (theirs.classes_order, theirs.n_classes)
+    for name in ("train", "test"):
+        streams = ours.streams[name], theirs.streams[name]
+        assert len(streams[0]) == len(streams[1]) == ours.n_experiences
+        for own, other in zip(*streams, strict=True):
+            assert list(own.dataset.targets) == list(other.dataset.targets)
+            assert (own.current_experience, own.task_labels) == (other.current_experience, [0])
+            assert own.origin_stream.name == name and own.benchmark is ours
+            for timeline in ("classes_in_this_experience", "previous_classes", "future_classes"):
+                assert set(getattr(own, timeline)) == set(getattr(other, timeline) or ())
+            for position in (0, 7, len(own.dataset) - 1):
+                torch.manual_seed(position)
+                image, label, task = own.dataset[position]
+                torch.manual_seed(position)
+                expected = other.dataset[position]
+                assert torch.equal(image, expected[0]) and [label, task] == expected[1:]
+
+
+def test_what_a_strategy_writes_into_an_experience_does_not_stay():
+    benchmark = split_digits(num_steps=5)
+    before = len(benchmark.train_stream[0].dataset)
+    experience = benchmark.train_stream[0]
+    experience.dataset = experience.dataset.subset([0, 1])
+    assert len(experience.dataset) == 2 and len(benchmark.train_stream[0].dataset) == before
+
+
+@pytest.mark.parametrize("base_fraction, num_steps", [(0.0, 5), (0.5, 5)])
+def test_n_experiences_counts_every_experience(base_fraction, num_steps):
+    chosen = dict(base_fraction=base_fraction, class_order=ORDER)
+    expected = split_digits(num_steps=num_steps, **chosen)
+    benchmark = split_digits(n_experiences=len(expected.train_stream), **chosen)
+    assert classes_by_step(benchmark.train_stream) == classes_by_step(expected.train_stream)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({}, "num_steps is not specified"),
+        (dict(num_steps=5, n_experiences=5), "num_steps=5 and n_experiences=5 are both given"),
+        (dict(n_experiences=0), "n_experiences must be a whole number of at least 1, got 0"),
+        (dict(n_experiences=2.0), "n_experiences must be a whole number of at least 1, got 2.0"),
+        (
+            dict(n_experiences=1, base_fraction=0.5),
+            "n_experiences must be a whole number of at least 2, got 1",
+        ),
+    ],
+)
+def test_a_number_of_steps_that_is_missing_or_doubtful_is_refused(
+    given, said, annotations_unchecked
+):
+    with pytest.raises(ValueError, match=said):
+        split_digits(**given)

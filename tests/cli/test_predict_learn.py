@@ -152,12 +152,14 @@ def test_an_image_that_cannot_be_read_is_named_and_the_others_are_answered(
 ):
     (tmp_path / "text.png").write_text("no image")
     good = place / "images" / "ant" / "0.png"
-    result = call("predict", finished, tmp_path / "text.png", good, tmp_path / "gone.png")
+    files = (tmp_path / "text.png", good, tmp_path / "gone.png", "/dev/null")
+    result = call("predict", finished, *files)
     assert result.exit_code == 1
     assert result.stdout == hfc("predict", finished, good)
-    assert result.stderr.splitlines()[-2:] == [
+    assert result.stderr.splitlines()[-3:] == [
         f"{tmp_path / 'text.png'} cannot be read: not an image in a known format.",
         f"{tmp_path / 'gone.png'} cannot be read: no such file.",
+        "/dev/null cannot be read: not a regular file.",  # nor is a pipe, which would be waited for
     ]
 
 

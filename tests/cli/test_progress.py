@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 
 from avalanche_hfc.cli.run_progress import RunBar
-from avalanche_hfc.cli.table_runs import TableRunBar
+from avalanche_hfc.cli.table_runs import TableRunBar, time_left
 from avalanche_hfc.engine.observe import Recorder
 from avalanche_hfc.engine.progress import TEACHER, TRAINING, Progress, work_by_step
 from avalanche_hfc.engine.run import run
@@ -161,3 +161,9 @@ def test_a_run_that_goes_on_tells_the_part_that_was_done(tmp_path):
     run(own, 0, tmp_path / "run", progress=Stops(), checkpoint_seconds=0)
     (work, at_first), (again, done) = begun
     assert at_first == 0 and again == work and 0 < done <= 2
+
+
+def test_the_time_left_of_a_table_is_never_zero_minutes():
+    told = [time_left(seconds) for seconds in (0.0, 3.0, 59.0, 60.0, 200.0)]
+    short = ", less than a minute left"
+    assert told == ["", short, short, ", about 1 min left", ", about 3 min left"]

@@ -103,6 +103,7 @@ def test_a_name_is_what_it_says():
     ("name", "said"),
     [
         ("folder-podnt", r"Unknown method 'podnt'.*Did you mean podnet.*module:Class"),
+        ("folder-7", r"Unknown method '7'.*Did you mean t7 for 7 steps\?"),
         ("folder@smal", "Unknown scale 'smal'.*Did you mean 'small'"),
         ("folder-b30", "b30 must be b0"),
         ("folder-hfc+hfc", r"hfc takes no losses of HFC: leave \+hfc out"),

@@ -197,6 +197,15 @@ def test_embeddings_are_one_pass_of_the_shared_block_per_token_and_logits_one_he
     assert head.seen.nonzero().flatten().tolist() == [0, 1, 4, 6, 7]
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_tokens_of_all_steps_go_through_the_block_in_one_pass(steps):
+    head = task_tokens(*([step] for step in range(steps)))
+    rows = []
+    head.block.mlp.register_forward_hook(lambda module, given, made: rows.append(len(made)))
+    head.embeddings(tokens_of(head))
+    assert rows == [3 * steps]
+
+
 def test_the_block_is_tsablock_with_residual_on_each_token():
     head = task_tokens([4, 1], [0, 6])
     tokens = tokens_of(head)

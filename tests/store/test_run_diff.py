@@ -90,5 +90,7 @@ def test_numbers_are_rounded_as_far_as_they_still_differ_and_columns_are_words()
     assert rounded("0.123456789", "0.223456789") == ("0.1235", "0.2235")
     assert rounded("0.123456789", "0.123456111") == ("0.123457", "0.123456")
     assert rounded("cosine", "") == ("cosine", "nothing")
+    assert rounded("", "0.02517874874979436") == ("nothing", "0.02518")
+    assert rounded("123456789", "") == ("123456789", "nothing")
     assert rounded("1", "1.0") == ("1", "1.0")
     assert in_words("lr") == "learning rate" and in_words("weight_spread") == "weight spread"
