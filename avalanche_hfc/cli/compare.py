@@ -147,7 +147,7 @@ def compare(
     tell(recipes, seeds)
     options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": 0}
     missing = [run for run in runs if run not in there]
-    end(run_missing(runs, missing, {**options, "scale": "small"}))
+    end(run_missing(runs, missing, {**options, "scale": "small", "on": "local"}))
     write_verdict(runs, out, data)
 
 

@@ -49,6 +49,8 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
         "seeds": seeds,
         "out": runs,
         "jobs": 1,
+        "on": "local",
+        "commands": False,
         "device": "cpu",
         "data": None,
         "workers": 0,

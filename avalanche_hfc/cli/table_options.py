@@ -42,6 +42,14 @@ RUN_OPTIONS = (
         show_default=True,
         help="Runs at a time, one thread each if several.",
     ),
+    click.option(
+        "--on",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where to run: here, or on the Ray cluster that RAY_ADDRESS names; without one, Ray "
+        "is started here.",
+    ),
     device_option,
     click.option(
         "--workers",
@@ -51,6 +59,11 @@ RUN_OPTIONS = (
         help="Loader processes of a run.",
     ),
     click.option("--no-run", is_flag=True, help="Take what is there; run nothing."),
+    click.option(
+        "--commands",
+        is_flag=True,
+        help="Print a command for each run that is not finished, and run nothing.",
+    ),
     click.option(
         "--paper",
         type=click.Path(path_type=Path),

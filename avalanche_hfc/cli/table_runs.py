@@ -5,10 +5,10 @@ output is not a terminal.
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from tqdm import tqdm
@@ -18,7 +18,12 @@ from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
 from avalanche_hfc.recipes import TableCell
+from avalanche_hfc.recipes.describe import command
+from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
+
+if TYPE_CHECKING:
+    from avalanche_hfc.tasks.pool import Outcome
 
 KNOWN = (
     "ValueError",
@@ -53,6 +58,10 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
     tell_unused(runs, given)
     overrides = {leaf: value for run in runs for leaf, value in run.recipe.overrides.items()}
     missing = [run for run in runs if run not in there]
+    if options["commands"]:
+        for run in missing:
+            click.echo(command_of(run, options))
+        sys.exit(0)
     if options["no_run"]:
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
@@ -98,18 +107,65 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
     from avalanche_hfc.tasks.pool import outcomes
     from avalanche_hfc.tasks.table_checks import check_data, check_room
 
-    device = check_device(options["device"])
+    on_ray = options["on"] == "ray"
+    device = options["device"] if on_ray else check_device(options["device"])
     check_data(runs, options["data"])
     check_room(runs, options["out"])
-
+    if on_ray:
+        return run_on_ray(runs, options)
     if options["scale"] == "demo":
         torch.set_num_threads(1)  # the models are too small for two
     one = partial(train_with_bar, said=set()) if options["jobs"] == 1 else train
     work = partial(one, device=device, data_root=options["data"], num_workers=options["workers"])
-    failed: list[tuple[TableRun, str]] = []
     bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
+    return tell_all(outcomes(work, runs, jobs=options["jobs"]), bar)
+
+
+def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
+    """As `run_all`, each run as a task of Ray."""
+    from avalanche_hfc.engine.run import check_device
+    from avalanche_hfc.tasks.cluster import check_nodes, cluster, ray_outcomes
+
+    out, data = options["out"].resolve(), options["data"]
+    data = data if data is None else data.resolve()
+    runs = [run._replace(folder=run.folder.resolve()) for run in runs]
+    with cluster(cpus=options["jobs"] if options["jobs"] > 1 else None) as ray:
+        with_gpus = ray.cluster_resources().get("GPU", 0) > 0
+        device = options["device"]
+        if device == "auto":
+            device = "cuda" if with_gpus else "cpu"
+        elif device.startswith("cuda") and not with_gpus:
+            raise ValueError(f"--device {device}: no node of the Ray cluster has a GPU.")
+        elif not device.startswith("cuda"):
+            check_device(device)
+        check_nodes(ray, out, [] if data is None else [data])
+        work = partial(train, device=device, data_root=data, num_workers=options["workers"])
+        bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
+        results = ray_outcomes(
+            ray,
+            work,
+            runs,
+            gpus=int(device.startswith("cuda")),
+            waiting=lambda: bar.set_postfix_str(steps_done(runs)),
+        )
+        return tell_all(results, bar)
+
+
+def steps_done(runs: Sequence[TableRun]) -> str:
+    """The steps that are done of all runs, read from their folders."""
+    done = sum(
+        len(RunFolder(run.folder).read("steps"))
+        for run in runs
+        if (run.folder / "steps.csv").exists()
+    )
+    return f"{done} steps done"
+
+
+def tell_all(outcomes: "Generator[Outcome, None, None]", bar: Any) -> list[tuple[TableRun, str]]:
+    """Tell of each run as it ends; those that failed and why."""
+    failed: list[tuple[TableRun, str]] = []
     lines = Lines(bar)
-    with bar, closing(outcomes(work, runs, jobs=options["jobs"])) as results:
+    with bar, closing(outcomes) as results:
         for run, row, error in results:
             bar.update()
             if error is None:
@@ -120,6 +176,17 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
                 lines.tell("" if known else f"{run} failed: {said}")
                 failed.append((run, said))
     return failed
+
+
+def command_of(run: TableRun, options: Options) -> str:
+    """The command that trains a run, from any folder. Repeated, it does nothing."""
+    out, data = options["out"].resolve(), options["data"]
+    further = ["--seed", str(run.seed), "--out", str(out)]
+    if options["device"] != "auto":
+        further += ["--device", options["device"]]
+    if options["workers"]:
+        further += ["--workers", str(options["workers"])]
+    return command(run.recipe, data and str(data.resolve()), further)
 
 
 class Lines:

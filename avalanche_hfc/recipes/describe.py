@@ -69,19 +69,29 @@ HFC_FORMS: dict[str, dict[str, str]] = {  # of HFCStrategy; z is the share of ol
 }
 
 
-def command(recipe: Recipe) -> str:
-    """The command that runs it, with what the user has changed."""
+def command(recipe: Recipe, data_root: str | None = None, further: Sequence[str] = ()) -> str:
+    """The command that runs it, with what the user has changed.
+
+    Args:
+        recipe: The recipe.
+        data_root: Where the data is; by default a word that stands for it.
+        further: Options of the command. Without any, the device of recipes of the paper is cuda.
+
+    Returns:
+        A line for a shell.
+    """
     changed = [
         f"--{leaf.replace('_', '-')}={text_of(value)}" for leaf, value in recipe.overrides.items()
     ]
     file = recipe.data.dataset == "npz" or (
         recipe.data.dataset == "cifar100" and recipe.scale in ("small", "medium")
     )
-    path = str(recipe.paths.get("data", "FILE" if file else "FOLDER"))
+    path = str(recipe.paths.get("data", data_root or ("FILE" if file else "FOLDER")))
     data = [] if recipe.data.dataset == "digits" else ["--data", path]
     skip = ["--skip-bad"] if recipe.paths.get("skip_bad") else []
-    device = ["--device", "cuda"] if recipe.scale == "paper" else []
-    return shlex.join(["hfc", "run", recipe.base or recipe.name, *data, *skip, *device, *changed])
+    if not further and recipe.scale == "paper":
+        further = ["--device", "cuda"]
+    return shlex.join(["hfc", "run", recipe.base or recipe.name, *data, *skip, *further, *changed])
 
 
 def text_of(value: Value) -> str:

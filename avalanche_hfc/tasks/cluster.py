@@ -1,0 +1,196 @@
+"""Work on a Ray cluster, or on a Ray of this machine alone: a task per item, started again on
+another node when its worker is lost.
+"""
+
+import importlib.util
+import logging
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from avalanche_hfc._version import __version__
+from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.tasks.pool import Outcome, attempt
+
+ADDRESS = "RAY_ADDRESS"  # names the cluster, as for every program that uses Ray
+RETRIES = 3  # of work whose worker or node is lost
+POLL_SECONDS = 2.0
+STARTUP = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_agent_register_timeout_ms": "300000",  # of the processes of a local Ray on a busy machine
+    "RAY_raylet_start_wait_time_s": "300",
+}
+
+
+class Node(NamedTuple):
+    """What a node of the cluster says of itself, and the paths that it does not see."""
+
+    name: str
+    versions: str
+    missing: tuple[str, ...]
+
+
+@contextmanager
+def cluster(*, cpus: int | None = None) -> Iterator[Any]:
+    """Connect to the cluster that RAY_ADDRESS names, or start Ray on this machine.
+
+    Args:
+        cpus: How many tasks a local Ray runs at a time. By default one for each core.
+
+    Yields:
+        The module `ray`, connected.
+
+    Raises:
+        ValueError: Ray is not installed, or the cluster does not answer.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError("Ray is not installed: pip install 'avalanche_hfc[ray]'.")
+    address = os.environ.get(ADDRESS, "")
+    check_reachable(address)
+    for name, value in STARTUP.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    local = {"include_dashboard": False, "num_cpus": cpus, "object_store_memory": 100 * 2**20}
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if address else local),
+        )
+    except Exception as error:  # Ray raises a plain Exception where its processes do not start
+        why = str(error).strip().splitlines()[0]
+        raise ValueError(f"{named(address)} cannot be used: {why}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def named(address: str) -> str:
+    return f"The Ray cluster {ADDRESS}={address}" if address else "Ray on this machine"
+
+
+def check_reachable(address: str) -> None:
+    """Raise a ValueError where nothing listens at `host:port`; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # "auto", "local", or none
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise ValueError(f"{named(address)} cannot be reached: {error}.") from None
+
+
+def versions() -> str:
+    """The versions that must be equal on all nodes."""
+    return (
+        f"avalanche_hfc {__version__}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def look_from_node(paths: Iterable[str]) -> Node:
+    """On a node: its versions, and which of the paths it does not see."""
+    missing = tuple(path for path in paths if not os.path.exists(path))
+    return Node(platform.node(), versions(), missing)
+
+
+def check_nodes(ray: Any, out: Path, paths: Sequence[Path] = ()) -> None:
+    """Check that every node has the same versions and sees the storage.
+
+    A probe file is written into `out` and removed.
+
+    Args:
+        ray: The module `ray`, connected.
+        out: The folder that all nodes must share.
+        paths: Further files and folders that all nodes must see.
+
+    Raises:
+        ValueError: A node has other versions or does not see a path.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    absent = [folder for folder in (out, *out.parents) if not folder.exists()]
+    out.mkdir(parents=True, exist_ok=True)
+    probe = out / f".probe-{uuid.uuid4().hex}"
+    probe.touch()
+    try:
+        look = ray.remote(num_cpus=0, max_retries=0)(look_from_node)
+        nodes = [
+            look.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote([str(probe), *map(str, paths)])
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+        for node in ray.get(nodes):
+            if node.missing:
+                path = str(out) if str(probe) in node.missing else node.missing[0]
+                raise ValueError(
+                    f"Node {node.name} does not see {path}. All nodes must share the storage."
+                )
+            if node.versions != versions():
+                raise ValueError(f"Node {node.name} has {node.versions}; here is {versions()}.")
+    finally:
+        probe.unlink()
+        for folder in absent:
+            folder.rmdir()
+
+
+def ray_outcomes(
+    ray: Any,
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    *,
+    gpus: float = 0,
+    waiting: Callable[[], None] = lambda: None,
+) -> Generator[Outcome, None, None]:
+    """The outcome of work(item) for each item, as they come: `pool.outcomes` on Ray.
+
+    Each item is a task with a worker process of its own, one CPU and its GPUs. A task whose worker
+    or node is lost is started again, up to three times. Closing the generator ends the tasks that
+    are left: use `contextlib.closing`.
+
+    Args:
+        ray: The module `ray`, connected.
+        work: A function that can be pickled, as its results can.
+        items: What to call it with.
+        gpus: GPUs of each task.
+        waiting: Is called every two seconds.
+
+    Yields:
+        An outcome for each item.
+    """
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, max_calls=1)(work_on_node)
+    running = {task.remote(work, item): item for item in items}
+    try:
+        while running:
+            ready, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+            for reference in ready:
+                item = running.pop(reference)
+                try:
+                    yield ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    said = str(error).strip().splitlines()[0]
+                    words = f"{said} Tried {RETRIES + 1} times."
+                    yield Outcome(item, None, f"{type(error).__name__}: {words}")
+            waiting()
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+
+
+def work_on_node(work: Callable[[Any], Any], item: Any) -> Outcome:
+    torch.set_num_threads(1)
+    silence_host()
+    return attempt(work, item)
