@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from avalanche_hfc._types import Options
 from avalanche_hfc._version import __version__
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.tasks.pool import Outcome, attempt
@@ -59,13 +60,15 @@ def cluster(*, cpus: int | None = None) -> Iterator[Any]:
         os.environ.setdefault(name, value)
     import ray
 
-    local = {"include_dashboard": False, "num_cpus": cpus, "object_store_memory": 100 * 2**20}
+    local: Options = {}
+    if not address:
+        local = {"include_dashboard": False, "num_cpus": cpus, "object_store_memory": 100 * 2**20}
     try:
         ray.init(
             address=address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR,
-            **({} if address else local),
+            **local,
         )
     except Exception as error:  # Ray raises a plain Exception where its processes do not start
         why = str(error).strip().splitlines()[0]
