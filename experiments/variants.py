@@ -42,7 +42,7 @@ VARIANTS = {
     "each sample instead of prototypes": Trial("hfc", (("method.prototypes", "false"),)),
     **{
         f"gradient weights: {losses}": Trial("hfc", (("method.gradient_weights", losses),))
-        for losses in ("compensation", "relation", "none")
+        for losses in ("compensation", "relation", "neither")
     },
     "the released loss": Trial("hfc-official"),
     "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),

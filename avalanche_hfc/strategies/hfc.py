@@ -44,7 +44,7 @@ GRADIENT_WEIGHTS = {
     "both": "in L_FC and L_RD",
     "compensation": "in L_FC alone",
     "relation": "in L_RD alone",
-    "none": "in neither",
+    "neither": "in none of them",
 }
 
 
@@ -76,7 +76,7 @@ class HFCStrategy(IncrementalTemplate):
         average: Mean of L_RD over the classes ``"present"`` in the batch or all ``"seen"``.
         prototypes: Whether L_RD compares class prototypes, or each sample with its own target.
         gradient_weights: Losses that are weighted by gradients (Eq. 9 and 12): ``"both"``,
-            ``"compensation"``, ``"relation"`` or ``"none"``.
+            ``"compensation"``, ``"relation"`` or ``"neither"``.
         optimizer_quirks: With ``"official"`` only: reproduce two defects of the released training
             loop, a new optimizer every epoch, and parameters outside the optimizer's first group
             (TSA, token and head) trained in epochs 0, 3, 6, … of a step only.
@@ -123,7 +123,7 @@ class HFCStrategy(IncrementalTemplate):
         normalise: bool | None = None,
         average: Literal["present", "seen"] | None = None,
         prototypes: bool | None = None,
-        gradient_weights: Literal["both", "compensation", "relation", "none"] | None = None,
+        gradient_weights: Literal["both", "compensation", "relation", "neither"] | None = None,
         optimizer_quirks: bool = False,
         drop_last: bool | None = None,
         train_mb_size: int = 1,

@@ -52,7 +52,7 @@ def by_hand(form, logits, targets, teacher):
         losses = F.cross_entropy(logits, targets, reduction="none")
         if form == "compensation":
             losses, weights = weights * losses, torch.ones_like(weights)
-        elif form == "none":
+        elif form == "neither":
             weights = torch.ones_like(weights)
         return (1 - z) * losses.mean() + z * relation_distillation(
             logits, targets, teacher, STEPS, weights=weights
@@ -61,7 +61,7 @@ def by_hand(form, logits, targets, teacher):
 
 
 @pytest.mark.parametrize(
-    "form", ["default", "paper", "official", "0.3, 7", "compensation", "relation", "none"]
+    "form", ["default", "paper", "official", "0.3, 7", "compensation", "relation", "neither"]
 )
 def test_the_loss_of_a_batch_in_the_second_step_is_the_forms(form):
     benchmark, met = benchmark_of(per_class=10), []
