@@ -110,7 +110,8 @@ def test_every_row_of_the_comparison_has_six_trials_but_ncm_and_its_values_are_o
     assert len({run.folder for run in runs}) == len(runs)
     for run in runs:
         assert (run.recipe.data.hold_out, run.recipe.data.test_per_class) == (25, None)
-    assert len({str(run.recipe.leaves()) for run in runs[: len(trials)]}) == len(trials)
+    for same in (runs[: len(trials)], runs[len(trials) :]):
+        assert len({str(run.recipe.leaves()) for run in same}) == len(same)
 
 
 def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
