@@ -59,7 +59,7 @@ class Saver:
         self._took = self._ended - start
 
 
-class Recorder(SupervisedPlugin):
+class Recorder(SupervisedPlugin, supports_distributed=True):
     """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
 
     Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run

@@ -9,7 +9,7 @@ from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes import TrainRecipe
 
 
-class SchedulePlugin(SupervisedPlugin):
+class SchedulePlugin(SupervisedPlugin, supports_distributed=True):
     """Sets what `TrainRecipe` says of epochs, rate and decay. A group's rate is multiplied by its
     entry `scale` (1 without one).
     """

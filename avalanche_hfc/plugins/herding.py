@@ -25,7 +25,7 @@ HOSTS_WITH_DATA = (Cumulative, JointTraining, MER)
 MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")
 
 
-class HerdingReplayPlugin(SupervisedPlugin):
+class HerdingReplayPlugin(SupervisedPlugin, supports_distributed=True):
     """Herding replay: keeps exemplars of each class and adds them to the data of later steps.
 
     Exemplars are chosen at the end of a step with the current model and the eval transform, and

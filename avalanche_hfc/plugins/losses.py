@@ -118,7 +118,7 @@ class HostedPlugin(SupervisedPlugin):
             )
 
 
-class GFCPlugin(HostedPlugin):
+class GFCPlugin(HostedPlugin, supports_distributed=True):
     """Gradient-balanced forgetting compensation: the host minimises weight · L_FC (Eq. 9).
 
     The plugin adds c · mean((weight · w - 1) · CE) to the loss, where c is the factor of the
@@ -157,7 +157,7 @@ class GFCPlugin(HostedPlugin):
         return "compensation", sum(added[1:], start=added[0])
 
 
-class GRDPlugin(HostedPlugin):
+class GRDPlugin(HostedPlugin, supports_distributed=True):
     """Gradient-balanced relation distillation: adds weight · L_RD (Eq. 13) to the host's loss.
 
     The teacher is the model at the end of the previous step. It acts from the second step on, in

@@ -14,7 +14,7 @@ from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
-class OfficialLossPlugin(SupervisedPlugin):
+class OfficialLossPlugin(SupervisedPlugin, supports_distributed=True):
     """`official_hfc` as the criterion in training; `eval_criterion` in evaluation.
 
     Criterion and plugin in one, as in Avalanche's ICaRL: pass it to a strategy as `criterion`.
@@ -49,7 +49,7 @@ class OfficialLossPlugin(SupervisedPlugin):
         FrozenTeacher.of(strategy).take(strategy)
 
 
-class WarmUpCosinePlugin(SupervisedPlugin):
+class WarmUpCosinePlugin(SupervisedPlugin, supports_distributed=True):
     """Learning rate of each epoch, the same in every step: `warm_up` epochs, then a cosine.
 
     The rate of a parameter group is `lr` times its entry `scale` (1 without one). Epoch e of the
@@ -73,7 +73,7 @@ class WarmUpCosinePlugin(SupervisedPlugin):
             group["lr"] = rate * group.get("scale", 1.0)
 
 
-class OptimizerQuirksPlugin(SupervisedPlugin):
+class OptimizerQuirksPlugin(SupervisedPlugin, supports_distributed=True):
     """Two defects of the released code: a new optimizer every epoch, and an empty parameter group.
 
     The group of TSA, token and head is empty in two epochs out of three. Its gradients are removed

@@ -123,7 +123,7 @@ class NMEMethod(ReplayMethod):
         return super().model_logits() if scores is None else scores
 
 
-class NearestMeans(SupervisedPlugin):
+class NearestMeans(SupervisedPlugin, supports_distributed=True):
     """Computes c_k, the unit mean of the unit features of the exemplars of class k, after a step.
 
     Args:
