@@ -2,7 +2,6 @@
 loss depends on.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -32,13 +31,23 @@ class GradientMean:
         self._wrapped: DistributedDataParallel | None = None
         self._used: list[nn.Parameter] = []
 
-    def backward(self, loss: Tensor) -> None:
-        """Differentiate a loss; every rank must call it with a graph of the same form.
+    def backward(self, loss: Tensor, model: nn.Module) -> None:
+        """Differentiate a loss; every rank must call it with one of the same parameters.
 
         Args:
             loss: A scalar. The `grad` of each parameter becomes the mean over the ranks.
+            model: The model that is trained.
+
+        Raises:
+            ValueError: If the loss depends on a parameter that is not the model's.
         """
-        used = list(leaves(loss))
+        met = leaves(loss)
+        used = [parameter for parameter in model.parameters() if id(parameter) in met]
+        if len(used) != len(met):
+            raise ValueError(
+                f"On several ranks all that is trained must be in the model; the loss depends on "
+                f"{len(met) - len(used)} tensors outside {type(model).__name__}."
+            )
         if len(used) != len(self._used) or any(
             a is not b for a, b in zip(used, self._used, strict=True)
         ):
@@ -50,9 +59,10 @@ class GradientMean:
         loss.backward()
 
 
-def leaves(loss: Tensor) -> Iterator[nn.Parameter]:
-    """The tensors that get a gradient from a loss, each once, in an order that its graph gives."""
+def leaves(loss: Tensor) -> set[int]:
+    """The ids of the tensors that get a gradient from a loss."""
     met: set[Any] = set()
+    found = set()
     left: list[Any] = [loss.grad_fn]
     while left:
         node = left.pop()
@@ -60,5 +70,6 @@ def leaves(loss: Tensor) -> Iterator[nn.Parameter]:
             continue
         met.add(node)
         if hasattr(node, "variable"):
-            yield node.variable
+            found.add(id(node.variable))
         left.extend(below for below, _ in node.next_functions)
+    return found

@@ -197,7 +197,7 @@ class Phase:
         if strategy.share is None:
             total.backward()
         else:
-            strategy.gradient_mean.backward(total * strategy.share.scale)
+            strategy.gradient_mean.backward(total * strategy.share.scale, self.module())
         if self.limit is not None:
             clip_grad_value_(
                 [

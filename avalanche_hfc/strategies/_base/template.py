@@ -413,7 +413,7 @@ class IncrementalTemplate(SupervisedTemplate):
         if self.share is None:
             super().backward()
         else:
-            self.gradient_mean.backward(self.loss * self.share.scale)
+            self.gradient_mean.backward(self.loss * self.share.scale, self.model)
 
     # Data
 
