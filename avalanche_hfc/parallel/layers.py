@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from avalanche_hfc.parallel.shares import Share
@@ -51,26 +51,11 @@ class GlobalBatchNorm(nn.SyncBatchNorm):
         share = TAKEN[-1]
         if input.is_cuda and all(share.counts):
             return super().forward(input)
-        mean, variance, count = self._statistics(input, input[: share.own])
-        self._track(mean.detach(), variance.detach() * count / (count - 1))
-        shape = (1, -1, *(1,) * (input.ndim - 2))
-        scale = (variance + self.eps).rsqrt()
-        if self.affine:
-            scale = scale * self.weight
-        output = (input - mean.view(shape)) * scale.view(shape)
-        return output + self.bias.view(shape) if self.affine else output
-
-    def _statistics(self, input: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, variance and number of values of each channel over all ranks. The mean comes
-        first: squares of differences do not cancel.
-        """
-        others = (0, *range(2, input.ndim))
-        count = input.new_tensor([counted.numel() / input.shape[1]])
-        sums = all_reduce(torch.cat([counted.sum(others), count]))
-        mean, count = sums[:-1] / sums[-1], sums[-1].detach()
-        shape = (1, -1, *(1,) * (input.ndim - 2))
-        squares = all_reduce((counted - mean.view(shape)).square().sum(others))
-        return mean, squares / count, count
+        output, mean, variance, count = GlobalNorm.apply(
+            input, self.weight, self.bias, self.eps, share.own
+        )
+        self._track(mean, variance * count / (count - 1))
+        return output
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
@@ -82,6 +67,60 @@ class GlobalBatchNorm(nn.SyncBatchNorm):
                 factor = 1.0 / float(self.num_batches_tracked)
         self.running_mean.lerp_(mean, factor)
         self.running_var.lerp_(variance, factor)
+
+
+class GlobalNorm(torch.autograd.Function):
+    """Batch norm with statistics of all ranks, with the arithmetic of torch's kernel on a CPU: sums
+    in float64.
+
+    Returns the output; mean and variance of each channel, and the number of its values.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, own: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        dims, shape = channel_dims(x)
+        counted = x[:own]
+        number = x.new_tensor([counted.numel() // x.shape[1]], dtype=torch.float64)
+        sums = torch.cat([counted.sum(dims, dtype=torch.float64), number])
+        dist.all_reduce(sums)
+        count = sums[-1]
+        mean = sums[:-1] / count
+        squares = (counted - mean.view(shape)).square().sum(dims)  # in float64
+        dist.all_reduce(squares)
+        variance = squares / count
+        scale = (variance + eps).rsqrt()
+        ctx.own = own
+        ctx.save_for_backward(x, weight, mean, scale, count)
+        kind = torch.promote_types(x.dtype, torch.float32)
+        mean, variance = mean.to(kind), variance.to(kind)
+        output = F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+        ctx.mark_non_differentiable(mean, variance, count)
+        return output, mean, variance, count
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, weight, mean, scale, count = ctx.saved_tensors
+        dims, shape = channel_dims(x)
+        kind = torch.promote_types(x.dtype, torch.float32)
+        centred = x - mean.to(kind).view(shape)
+        of_bias = grad.sum(dims, dtype=torch.float64)
+        of_weight = (grad * centred).sum(dims, dtype=torch.float64) * scale
+        sums = torch.stack([of_bias, of_weight])
+        dist.all_reduce(sums)
+        pull = sums / count * bool(ctx.own)  # not on an image that is outside the statistics
+        grad = grad - pull[0].to(kind).view(shape)
+        grad = grad - centred * (pull[1] * scale).to(kind).view(shape)
+        if weight is None:
+            return (grad * scale.to(kind).view(shape)).to(x.dtype), None, None, None, None
+        grad = (grad * (scale.to(kind) * weight).view(shape)).to(x.dtype)
+        return grad, of_weight.to(weight.dtype), of_bias.to(weight.dtype), None, None
+
+
+def channel_dims(x: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions that batch norm sums over, and the shape of one number for each channel."""
+    return (0, *range(2, x.ndim)), (1, -1, *(1,) * (x.ndim - 2))
 
 
 class GlobalDropPath(DropPath):
