@@ -9,6 +9,7 @@ from avalanche_hfc.parallel.ranks import (
     backend_for,
     broadcast,
     gather_objects,
+    on_first,
     together,
     world,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "backend_for",
     "agree",
     "together",
+    "on_first",
     "broadcast",
     "gather_objects",
     "Share",

@@ -151,9 +151,7 @@ def drawn(x: Tensor, shape: tuple[int, ...], keep: float) -> Tensor:
     """What is kept of the rows of x, from draws for the whole batch."""
     share = TAKEN[-1]
     rows = x.shape[0] // share.loaded  # of each image
-    return share.of(
-        x.new_empty((share.size, rows, *shape)).bernoulli_(keep)
-    ).flatten(0, 1)
+    return share.of(x.new_empty((share.size, rows, *shape)).bernoulli_(keep)).flatten(0, 1)
 
 
 REPLACED: dict[type, type] = {

@@ -133,6 +133,28 @@ def agree(name: str, value: bytes | str) -> None:
         )
 
 
+def on_first(action: Callable[[], Result]) -> Result:
+    """Run an action on rank 0 alone, and give its result to all ranks.
+
+    Args:
+        action: What rank 0 does. It must not communicate with the others.
+
+    Returns:
+        Its result, on every rank; it is pickled.
+
+    Raises:
+        ValueError, OSError, FloatingPointError: On every rank, if it fails on rank 0.
+
+    Example:
+        >>> from avalanche_hfc.parallel import on_first
+        >>> on_first(lambda: "written")
+        'written'
+    """
+    if not world().several:
+        return action()
+    return broadcast(together(lambda: action() if world().first else None))
+
+
 def together(action: Callable[[], Result]) -> Result:
     """Run an action on every rank; an error of one of them is raised on all.
 

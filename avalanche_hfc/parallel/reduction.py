@@ -2,6 +2,7 @@
 loss depends on.
 """
 
+import warnings
 from typing import Any
 
 from torch import Tensor, nn
@@ -51,6 +52,8 @@ class GradientMean:
         if len(used) != len(self._used) or any(
             a is not b for a, b in zip(used, self._used, strict=True)
         ):
+            # a token that is broadcast over the batch has such a gradient; it is copied
+            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
             self._wrapped = None  # its hooks go before new ones come
             self._wrapped = DistributedDataParallel(Trained(used), init_sync=False)
             self._used = used

@@ -16,7 +16,13 @@ from torch import Tensor
 from avalanche_hfc._types import Experience, HostDataset, State, Strategy
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
-from avalanche_hfc.plugins.steps import StepTable, check_single_head, classes_of, known_classes
+from avalanche_hfc.plugins.steps import (
+    StepTable,
+    check_ranks,
+    check_single_head,
+    classes_of,
+    known_classes,
+)
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
@@ -76,6 +82,7 @@ class HerdingReplayPlugin(SupervisedPlugin, supports_distributed=True):
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         refuse_second_memory(strategy, self)
         check_single_head("HerdingReplayPlugin", strategy.model)
+        check_ranks("HerdingReplayPlugin", strategy)
         if self.memory.rule != "first":
             feature_function(strategy.model)
 

@@ -10,7 +10,7 @@ from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins.hosts import Criterion, Host
 from avalanche_hfc.plugins.rates import cosine, warm_up
-from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.steps import StepTable, check_ranks
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
@@ -26,6 +26,7 @@ class OfficialLossPlugin(SupervisedPlugin, supports_distributed=True):
         self._strategy: Any = None
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
+        check_ranks(type(self).__name__, strategy)
         self._strategy = strategy
         self._host = Host(strategy)
         try:

@@ -15,12 +15,7 @@ def check_ranks(strategy: Strategy) -> None:
     """Raise a ValueError before a step if the ranks cannot train together."""
     if not world().several:
         return
-    ranks = world().size
-    if strategy.train_mb_size < ranks:
-        raise ValueError(
-            f"A global batch of {strategy.train_mb_size} images cannot be divided among {ranks} "
-            "ranks: train_mb_size must be at least the number of ranks."
-        )
+    check_batch(strategy.train_mb_size)
     data = strategy.experience.dataset
     agree("the training data", torch.as_tensor(list(data.targets)).numpy().tobytes())
     agree("the weights of the model", weights_digest(strategy.model))
@@ -28,6 +23,15 @@ def check_ranks(strategy: Strategy) -> None:
         "the state of torch's random generator: seed all ranks alike",
         torch.get_rng_state().numpy().tobytes(),
     )
+
+
+def check_batch(size: int) -> None:
+    """Raise a ValueError if a global batch has fewer images than there are ranks."""
+    if size < world().size:
+        raise ValueError(
+            f"A global batch of {size} images cannot be divided among {world().size} ranks. Use "
+            f"at most {size} ranks, or a larger batch."
+        )
 
 
 def check_agreement(strategy: Strategy) -> None:
