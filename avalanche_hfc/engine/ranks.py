@@ -40,7 +40,16 @@ def join(device: str) -> str:
     if torch.device(device).type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        dist.init_process_group(backend_for(device), timeout=LONGEST)
+        store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
+        # after a restart the launcher's store may still have the addresses of ranks that are gone
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            backend_for(device),
+            store=dist.PrefixStore(f"attempt {attempt}", store),
+            rank=rank,
+            world_size=ranks,
+            timeout=LONGEST,
+        )
     return device
 
 

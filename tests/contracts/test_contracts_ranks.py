@@ -86,7 +86,7 @@ def rounded(field):
     if len(field) == 16 and all(letter in "0123456789abcdef" for letter in field):
         return "digest"
     try:
-        return pytest.approx(float(field), abs=1e-4)
+        return pytest.approx(float(field), abs=1e-4, rel=1e-4)
     except ValueError:
         return field
 

@@ -61,7 +61,7 @@ def numbers(rows):
 
 def close(field):
     try:
-        return pytest.approx(float(field), abs=1e-4)
+        return pytest.approx(float(field), abs=1e-4, rel=1e-4)
     except ValueError:
         return field
 
