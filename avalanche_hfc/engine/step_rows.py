@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence, Sized
 from dataclasses import fields
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
@@ -45,14 +45,14 @@ def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) ->
             lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
         )
     )
-    names = [field.name for field in fields(StepCounts)]
-    columns = {name: [getattr(part, name) for part in parts] for name in names}
-    return StepCounts(
-        **{
-            name: None if column[0] is None else torch.stack(column).sum(0)
-            for name, column in columns.items()
-        }
-    )
+    columns = {
+        field.name: [getattr(part, field.name) for part in parts] for field in fields(StepCounts)
+    }
+    summed: dict[str, Any] = {
+        name: None if column[0] is None else torch.stack(column).sum(0)
+        for name, column in columns.items()
+    }
+    return StepCounts(**summed)
 
 
 def summary(

@@ -11,7 +11,7 @@ from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 
 
-class HoldOutReplayPlugin(HerdingReplayPlugin, supports_distributed=True):
+class HoldOutReplayPlugin(HerdingReplayPlugin):
     """Herding replay that holds out a tenth of each class's share of the memory.
 
     The images held out are the first of the class, at most a tenth of them. They are never trained

@@ -4,20 +4,20 @@ from numbers import Real
 from typing import Literal
 
 import torch
-from avalanche.training.plugins import SupervisedPlugin
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._types import State, Strategy
 from avalanche_hfc.losses import relation_distillation
 from avalanche_hfc.plugins.hosts import Host, host_of
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable, check_ranks, check_single_head
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 Weight = float | int | Literal["balanced"]
 
 
-class HostedPlugin(SupervisedPlugin):
+class HostedPlugin(RankedPlugin):
     """A loss term in a host: finds the host's adapter and maintains the step table.
 
     It adds nothing in the first step (Eq. 14: t ≥ 2).
@@ -119,7 +119,7 @@ class HostedPlugin(SupervisedPlugin):
             )
 
 
-class GFCPlugin(HostedPlugin, supports_distributed=True):
+class GFCPlugin(HostedPlugin):
     """Gradient-balanced forgetting compensation: the host minimises weight · L_FC (Eq. 9).
 
     The plugin adds c · mean((weight · w - 1) · CE) to the loss, where c is the factor of the
@@ -158,7 +158,7 @@ class GFCPlugin(HostedPlugin, supports_distributed=True):
         return "compensation", sum(added[1:], start=added[0])
 
 
-class GRDPlugin(HostedPlugin, supports_distributed=True):
+class GRDPlugin(HostedPlugin):
     """Gradient-balanced relation distillation: adds weight · L_RD (Eq. 13) to the host's loss.
 
     The teacher is the model at the end of the previous step. It acts from the second step on, in

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 from torch.optim import Optimizer
 
 from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.plugins.steps import StepTable, check_ranks
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
-class OfficialLossPlugin(SupervisedPlugin, supports_distributed=True):
+class OfficialLossPlugin(RankedPlugin):
     """`official_hfc` as the criterion in training; `eval_criterion` in evaluation.
 
     Criterion and plugin in one, as in Avalanche's ICaRL: pass it to a strategy as `criterion`.
@@ -50,7 +50,7 @@ class OfficialLossPlugin(SupervisedPlugin, supports_distributed=True):
         FrozenTeacher.of(strategy).take(strategy)
 
 
-class WarmUpCosinePlugin(SupervisedPlugin, supports_distributed=True):
+class WarmUpCosinePlugin(RankedPlugin):
     """Learning rate of each epoch, the same in every step: `warm_up` epochs, then a cosine.
 
     The rate of a parameter group is `lr` times its entry `scale` (1 without one). Epoch e of the
@@ -74,7 +74,7 @@ class WarmUpCosinePlugin(SupervisedPlugin, supports_distributed=True):
             group["lr"] = rate * group.get("scale", 1.0)
 
 
-class OptimizerQuirksPlugin(SupervisedPlugin, supports_distributed=True):
+class OptimizerQuirksPlugin(RankedPlugin):
     """Two defects of the released code: a new optimizer every epoch, and an empty parameter group.
 
     The group of TSA, token and head is empty in two epochs out of three. Its gradients are removed

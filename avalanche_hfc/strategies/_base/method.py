@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from avalanche.core import BasePlugin
-from avalanche.training.plugins import SupervisedPlugin
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import CrossEntropyLoss, Module
@@ -28,6 +27,7 @@ from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hosts import Criterion, Host
 from avalanche_hfc.plugins.losses import HostedPlugin
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.heads import start_rows
@@ -41,7 +41,7 @@ GRADIENTS = {
 }
 
 
-class TeacherPlugin(SupervisedPlugin, supports_distributed=True):
+class TeacherPlugin(RankedPlugin):
     """Keeps the model of the step before as the strategy's teacher."""
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
