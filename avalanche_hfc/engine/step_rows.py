@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import fields
 from typing import Any, cast
 
 import torch
@@ -45,9 +44,7 @@ def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) ->
             lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
         )
     )
-    columns = {
-        field.name: [getattr(part, field.name) for part in parts] for field in fields(StepCounts)
-    }
+    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
     summed: dict[str, Any] = {
         name: None if column[0] is None else torch.stack(column).sum(0)
         for name, column in columns.items()

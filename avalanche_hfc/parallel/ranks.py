@@ -14,7 +14,17 @@ Result = TypeVar("Result")
 
 
 class World(NamedTuple):
-    """The place of this process among those that train together."""
+    """The place of this process among those that train together.
+
+    Args:
+        rank: The rank of this process, from 0.
+        size: Number of ranks.
+
+    Example:
+        >>> from avalanche_hfc.parallel import World
+        >>> World(rank=1, size=2).first
+        False
+    """
 
     rank: int
     size: int

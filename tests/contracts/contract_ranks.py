@@ -229,7 +229,7 @@ def on_ranks(ranks, folder, jobs):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(300)
+        process.join(1500)
         process.kill()
     errors = "".join(path.read_text() for path in sorted(Path(folder).glob("*.txt")))
     assert [process.exitcode for process in processes] == [0] * ranks, errors

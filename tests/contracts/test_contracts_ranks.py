@@ -6,6 +6,7 @@ from contract_ranks import BY_NAME, do, on_ranks
 from tiny_runs import rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
+from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 
 WITH_MAPS_OR_PHASES = ("hfc", "podnet hfc", "foster hfc")
 RESNETS = [
@@ -107,6 +108,11 @@ def test_what_would_not_be_exact_is_refused_by_name(two_ranks):
             assert said[name].startswith(f"{name} cannot act in Naive on 2 ranks")
 
 
+def test_our_plugins_declare_that_they_are_exact_on_several_ranks():
+    plugins = (GFCPlugin, GRDPlugin, HerdingReplayPlugin)
+    assert all(plugin.supports_distributed for plugin in plugins)
+
+
 @pytest.mark.parametrize("size", range(1, 9))
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_the_shares_of_all_ranks_are_the_batch(ranks, size):
@@ -121,23 +127,29 @@ def test_nccl_carries_cuda_and_gloo_the_rest():
 
 
 MATRIX = [
-    ("trained", (name,), {"model": model, "dtype": dtype})
-    for dtype in EXACT
+    (ranks, ("trained", (name,), {"model": model, "dtype": dtype}))
+    for ranks, dtype in ((3, "float32"), (3, "float64"), (2, "float64"))
     for model in ("vit", "resnet")
     for name in BY_NAME
     if not (model == "resnet" and (dtype == "float32" or name.startswith("dytox")))
 ]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def many_ranks(request, tmp_path_factory):
-    jobs = MATRIX if request.param == 3 else [job for job in MATRIX if job[2]["dtype"] == "float64"]
-    results = on_ranks(request.param, tmp_path_factory.mktemp("ranks"), jobs)
-    return {label(job): list(each) for job, *each in zip(jobs, *results, strict=True)}
+@pytest.fixture(scope="module")
+def many_ranks(tmp_path_factory):
+    """(number of ranks, job) -> its results on each rank."""
+    found = {}
+    for ranks in (2, 3):
+        jobs = [job for number, job in MATRIX if number == ranks]
+        results = on_ranks(ranks, tmp_path_factory.mktemp("ranks"), jobs)
+        for job, *each in zip(jobs, *results, strict=True):
+            found[ranks, label(job)] = list(each)
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", MATRIX, ids=label)
-def test_any_number_of_ranks_trains_what_one_rank_trains(many_ranks, job):
-    if label(job) in many_ranks:
-        check_equal(do(job), many_ranks[label(job)], bound(job))
+@pytest.mark.parametrize(
+    ("ranks", "job"), MATRIX, ids=[f"{ranks} ranks, {label(job)}" for ranks, job in MATRIX]
+)
+def test_any_number_of_ranks_trains_what_one_rank_trains(many_ranks, ranks, job):
+    check_equal(do(job), many_ranks[ranks, label(job)], bound(job))
