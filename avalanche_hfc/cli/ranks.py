@@ -46,12 +46,20 @@ def check_ranks(ranks: int, batch_size: int) -> None:
         )
 
 
-def launch(ranks: int) -> None:
+def launch(ranks: int, device: str) -> None:
     """Run this command on several ranks of this machine, and end with its exit code."""
+    import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    gpus = torch.cuda.device_count()
+    if device == "cuda" or (device == "auto" and gpus):
+        if gpus < ranks:
+            raise ValueError(
+                f"--ranks {ranks}: torch finds {gpus} GPU(s), one for each rank is needed. Use "
+                "fewer ranks, or --device cpu."
+            )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // ranks, 1)))
     config = LaunchConfig(

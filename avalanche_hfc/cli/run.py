@@ -122,7 +122,7 @@ def run(
         check_ranks(ranks, chosen.train.batch_size)
     runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
     if ranks is not None and ranks > 1 and not launched():
-        launch(ranks)
+        launch(ranks, device)
     if launched():
         train_on_ranks(
             chosen, runs, out, fresh=fresh, data_root=data_root, device=device, **options

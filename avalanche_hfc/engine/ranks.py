@@ -32,9 +32,17 @@ def join(device: str) -> str:
 
     Returns:
         The device of this rank.
+
+    Raises:
+        ValueError: If the device is one GPU, which all ranks would use.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return device
+    if torch.device(device).index is not None:
+        raise ValueError(
+            f"{device!r} is one GPU for all {os.environ['WORLD_SIZE']} ranks. Use cuda: each rank "
+            "takes its own."
+        )
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     if torch.device(device).type == "cuda":

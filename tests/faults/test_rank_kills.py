@@ -112,6 +112,13 @@ def test_a_killed_rank_is_named_once_and_the_run_resumes_on_another_number(tmp_p
     check_rows(rows_of(folder), one_rank(tmp_path / "one"))
 
 
+def test_more_ranks_than_gpus_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ValueError, match="--ranks 3: torch finds 2 GPU"):
+        commands([*RUN, "--ranks", "3", "--out", str(tmp_path / "o")], standalone_mode=False)
+    assert not (tmp_path / "o").exists()
+
+
 @pytest.mark.parametrize("words", [(), ("--seeds", "0-2")])
 def test_more_ranks_than_images_of_a_batch_are_refused_before_anything_is_written(tmp_path, words):
     with pytest.raises(ValueError, match="batch of 8 images cannot be divided among 9 ranks"):
