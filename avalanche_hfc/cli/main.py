@@ -19,7 +19,7 @@ from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.pretrain import pretrain
-from avalanche_hfc.cli.ranks import first, launched, lost_connection
+from avalanche_hfc.cli.ranks import first, launched, let_first_speak, lost_connection
 from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.resume import resume
 from avalanche_hfc.cli.run import run
@@ -88,13 +88,18 @@ def main() -> None:
             [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False
         )
     except click.ClickException as error:
-        error.show()
+        if first():
+            error.show()
+        else:
+            let_first_speak()
         sys.exit(error.exit_code)
     except (ValueError, OSError, FloatingPointError) as error:
         if debug:
             raise
-        if first():  # all ranks meet it
+        if first():
             click.echo(f"hfc: {error}", err=True)
+        else:
+            let_first_speak()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo(

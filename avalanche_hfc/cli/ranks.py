@@ -4,8 +4,11 @@ import logging
 import os
 import signal
 import sys
+import time
 
 import click
+
+GRACE = 10  # seconds
 
 
 def launched() -> bool:
@@ -21,6 +24,13 @@ def first() -> bool:
 def restarted() -> bool:
     """Whether the launcher has started the ranks again, after one of them had ended."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def let_first_speak() -> None:
+    """Wait, after an error that all ranks meet, for rank 0 to report it: the launcher ends the
+    others when the first of them has ended.
+    """
+    time.sleep(GRACE)
 
 
 def lost_connection(error: Exception) -> bool:
@@ -54,12 +64,11 @@ def launch(ranks: int, device: str) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     gpus = torch.cuda.device_count()
-    if device == "cuda" or (device == "auto" and gpus):
-        if gpus < ranks:
-            raise ValueError(
-                f"--ranks {ranks}: torch finds {gpus} GPU(s), one for each rank is needed. Use "
-                "fewer ranks, or --device cpu."
-            )
+    if gpus < ranks and (device == "cuda" or (device == "auto" and gpus)):
+        raise ValueError(
+            f"--ranks {ranks}: torch finds {gpus} GPU(s), one for each rank is needed. Use fewer "
+            "ranks, or --device cpu."
+        )
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // ranks, 1)))
     config = LaunchConfig(
@@ -77,12 +86,16 @@ def launch(ranks: int, device: str) -> None:
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
-        if not killed:  # a rank has said what is wrong
-            sys.exit(max(codes.values(), key=lambda code: (code == 2, code)))
-        rank = killed[0]
+        if not killed and codes.get(0, 0) > 0:  # rank 0 has said what is wrong
+            sys.exit(codes[0])
+        rank = killed[0] if killed else error.get_first_failure()[0]
+        code = codes[rank]
+        how = (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
         click.echo(
-            f"hfc: rank {rank} of {ranks} was ended by {signal.Signals(-codes[rank]).name}, and "
-            "the others with it. What is done is kept; the same command resumes it.",
+            f"hfc: rank {rank} of {ranks} {how}, and the others with it. What is done is kept; the "
+            "same command resumes it.",
             err=True,
         )
         sys.exit(1)

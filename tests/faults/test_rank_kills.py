@@ -112,6 +112,19 @@ def test_a_killed_rank_is_named_once_and_the_run_resumes_on_another_number(tmp_p
     check_rows(rows_of(folder), one_rank(tmp_path / "one"))
 
 
+@pytest.mark.slow
+def test_an_error_that_all_ranks_meet_is_one_line_and_exit_code_2(tmp_path):
+    commands([*RUN, "--out", str(tmp_path)], standalone_mode=False)
+    words = ("-m", "avalanche_hfc", *RUN, "--lr", "0.5", "--out", str(tmp_path), "--ranks", "2")
+    launcher = started(*words)
+    _, stderr = launcher.communicate(timeout=200)
+    assert launcher.returncode == 2
+    assert [line for line in stderr.splitlines() if "another recipe (train.lr" in line] == [
+        line for line in stderr.splitlines() if line.startswith("hfc:")
+    ]
+    assert stderr.count("hfc:") == 1
+
+
 def test_more_ranks_than_gpus_are_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ValueError, match="--ranks 3: torch finds 2 GPU"):
