@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "avalanche_hfc"
 ORDER = (
-    "losses models memory benchmarks metrics plugins compat strategies recipes store engine "
-    "tasks report cli".split()
+    "parallel losses models memory benchmarks metrics plugins compat strategies recipes store "
+    "engine tasks report cli".split()
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 IN_LAYERS = [path for path in FILES if path.relative_to(PACKAGE).with_suffix("").parts[0] in ORDER]

@@ -20,6 +20,7 @@ from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.pretrain import pretrain
+from avalanche_hfc.cli.ranks import first, launched, let_first_speak, lost_connection
 from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.resume import resume
 from avalanche_hfc.cli.run import run
@@ -89,12 +90,18 @@ def main() -> None:
             [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False
         )
     except click.ClickException as error:
-        error.show()
+        if first():
+            error.show()
+        else:
+            let_first_speak()
         sys.exit(error.exit_code)
     except (ValueError, OSError, FloatingPointError) as error:
         if debug:
             raise
-        click.echo(f"hfc: {error}", err=True)
+        if first():
+            click.echo(f"hfc: {error}", err=True)
+        else:
+            let_first_speak()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo(
@@ -104,9 +111,11 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        first = (str(error).splitlines() or [""])[0]
+        if launched() and lost_connection(error):  # the launcher names the rank that has ended
+            sys.exit(1)
+        words = (str(error).splitlines() or [""])[0]
         click.echo(
-            f"hfc: unexpected error, {type(error).__name__}: {first} (The same command with "
+            f"hfc: unexpected error, {type(error).__name__}: {words} (The same command with "
             f"{DEBUG} shows where.)",
             err=True,
         )

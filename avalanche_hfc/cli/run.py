@@ -14,7 +14,9 @@ from avalanche_hfc.cli.completion import recipes
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.cli.ranks import check_ranks, first, launch, launched, restarted
 from avalanche_hfc.cli.seeds import seeds_of
+from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.engine.machine import most_workers
 from avalanche_hfc.engine.progress import Progress, Several
 from avalanche_hfc.recipes import Recipe, override, recipe
@@ -76,6 +78,12 @@ def read_several_seeds(
     help="Loader processes. They start once for each step; data in memory is read without them.",
 )
 @click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    help="Train on so many processes of this machine, one for each GPU or a part of the cores: "
+    "each has its share of every batch, and the rows are those of one process up to rounding.",
+)
+@click.option(
     "--tensorboard",
     is_flag=True,
     help="Write the curves for TensorBoard, too, into the run's folder tensorboard.",
@@ -90,6 +98,8 @@ def run(
     out: Path,
     data_root: Path | None,
     skip_bad: bool,
+    ranks: int | None,
+    device: str,
     **options: Any,
 ) -> None:
     """Train RECIPE. The same command resumes a run that was stopped, and leaves a finished one
@@ -99,10 +109,20 @@ def run(
     """
     if seeds and context.get_parameter_source("seed") is not ParameterSource.DEFAULT:
         raise click.UsageError("Choose --seed or --seeds, not both.")
-    announce_loading()
+    if first():
+        announce_loading()
     values = overrides_of(context.args)
     chosen = with_data(override(recipe(name), values), data_root, skip_bad=skip_bad)
+    if ranks is not None:
+        check_ranks(ranks, chosen.train.batch_size)
     runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
+    if ranks is not None and ranks > 1 and not launched():
+        launch(ranks, device)
+    if launched():
+        train_on_ranks(
+            chosen, runs, out, fresh=fresh, data_root=data_root, device=device, **options
+        )
+        return
     if fresh and (old := set_aside(runs, out)) is not None:
         click.echo(f"What was there is in {old / chosen.name} now.", err=True)
     for each in runs:
@@ -116,8 +136,46 @@ def run(
                 refuse_other_place(run_folder, str(chosen.paths["data"]), skip_bad=skip_bad)
             click.echo("This run is finished; nothing was done.", err=True)
         else:
-            train(chosen, each.seed, run_folder, data_root=data_root, **options)
+            train(chosen, each.seed, run_folder, data_root=data_root, device=device, **options)
         tell(chosen, each.seed, run_folder)
+
+
+def train_on_ranks(
+    chosen: Recipe,
+    runs: Sequence[TableRun],
+    out: Path,
+    *,
+    fresh: bool,
+    device: str,
+    **options: Any,
+) -> None:
+    """Train as one of several ranks. Rank 0 alone asks for the folder, and prints."""
+    from avalanche_hfc.engine.ranks import join
+    from avalanche_hfc.engine.run import check_device
+    from avalanche_hfc.engine.run import run as run_recipe
+    from avalanche_hfc.parallel import on_first
+
+    silence_host()
+    device = join(check_device(device))
+    if fresh and not restarted():
+        old = on_first(lambda: set_aside(runs, out))
+        if old is not None and first():
+            click.echo(f"What was there is in {old / chosen.name} now.", err=True)
+    for each in runs:
+        run_folder = RunFolder(each.folder)
+        if first():
+            train(chosen, each.seed, run_folder, device=device, **options)
+            tell(chosen, each.seed, run_folder)
+        else:
+            own = {name: options[name] for name in ("data_root", "verify_data")}
+            run_recipe(
+                chosen,
+                each.seed,
+                each.folder,
+                device=device,
+                num_workers=options["workers"],
+                **own,
+            )
 
 
 def train(

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 from torch.nn import Module
 
@@ -14,6 +13,7 @@ from avalanche_hfc.engine.interrupts import Interrupts
 from avalanche_hfc.engine.progress import Progress, StepWork
 from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
 from avalanche_hfc.engine.sample_weights import WeightSpread, digest
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.store.checkpoint import save_checkpoint
 from avalanche_hfc.store.run_folder import LOSS, RunRows
@@ -59,7 +59,7 @@ class Saver:
         self._took = self._ended - start
 
 
-class Recorder(SupervisedPlugin):
+class Recorder(RankedPlugin):
     """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
 
     Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run

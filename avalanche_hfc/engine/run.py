@@ -11,7 +11,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -27,6 +27,7 @@ from avalanche_hfc.engine.machine import cpu, most_workers
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import Resumable, runnable
+from avalanche_hfc.engine.ranks import NoRows, NoSaver, check_exact, check_same
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -36,6 +37,7 @@ from avalanche_hfc.engine.step_rows import (
     summary,
 )
 from avalanche_hfc.models.weights import loaded_from_file
+from avalanche_hfc.parallel import on_first, together, world
 from avalanche_hfc.plugins.losses import GRDPlugin
 from avalanche_hfc.plugins.official import OfficialLossPlugin
 from avalanche_hfc.recipes import Recipe
@@ -91,45 +93,64 @@ def run(
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
     `num_workers` loader processes. Your data must be what the run began with: files whose size or
     time has changed are read again, with `verify_data` all files.
+
+    On several ranks of torch.distributed each calls this, with the same arguments. Rank 0 alone
+    reads and writes the folder, and reports progress. The rows are those of one rank up to
+    rounding.
     """
     device = check_device(device)
     check_workers(num_workers)
-    run_folder, values = RunFolder(folder), recipe.as_dict()
-    run_folder.check(values, seed)
-    with run_folder.owned(), Interrupts() as interrupts:
-        run_folder.check(values, seed)  # nobody writes it any more
-        if run_folder.finished:
+    run_folder, values, first = RunFolder(folder), recipe.as_dict(), world().first
+    check_same(values, seed)
+    on_first(lambda: run_folder.check(values, seed))
+    with ExitStack() as stack:
+        together(lambda: stack.enter_context(run_folder.owned()) if first else None)
+        interrupts = stack.enter_context(Interrupts())
+        on_first(lambda: run_folder.check(values, seed))  # nobody writes it any more
+        if on_first(lambda: run_folder.finished):
             return
         recorder = Recorder(progress or Progress(), seed, interrupts)
-        known = {} if verify_data else read_records(run_folder.path)
+        known = {} if verify_data else on_first(lambda: read_records(run_folder.path))
         options = {"known": known} if known else {}
-        built = build(
-            recipe, seed, device=device, data_root=data_root, plugins=(recorder,), **options
+        built = together(
+            lambda: build(
+                recipe, seed, device=device, data_root=data_root, plugins=(recorder,), **options
+            )
         )
         strategy = runnable(built.strategy)
-        check_room(run_folder, strategy)
+        check_exact(built.strategy, built.benchmark.records)
         weights = loaded_from_file(strategy.model)
-        code = keep_code(run_folder, built.strategy)
-        note = keep_data(run_folder, built.benchmark)
-        notes = {"weights": weights, **code}
-        if data_root is not None and not note:  # your data is named in the recipe
-            notes["data_root"] = str(Path(data_root).resolve())
-        changed = run_folder.begin(values, seed, machine(device), note, **notes)
-        with logged(run_folder.log):
+
+        def begin() -> list[str]:
+            check_room(run_folder, strategy)
+            code = keep_code(run_folder, built.strategy)
+            note = keep_data(run_folder, built.benchmark)
+            notes = {"weights": weights, **code}
+            if data_root is not None and not note:  # your data is named in the recipe
+                notes["data_root"] = str(Path(data_root).resolve())
+            return run_folder.begin(values, seed, machine(device), note, **notes)
+
+        changed = on_first(begin)
+        with logged(run_folder.log) if first else nullcontext():
             log.info("weights: %s", weights)
             for remark in (*remarks_of(recipe), *built.benchmark.remarks):
                 log.info(remark)
                 recorder.progress.remark(remark)
-            if changed:
+            if changed and first:
                 warn(
                     f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): "
                     "its rows may differ from an unbroken run's."
                 )
-            rows = RunRows(run_folder)
-            saver = Saver(run_folder.checkpoints, rows, checkpoint_seconds, run_folder.check_owned)
+            rows = RunRows(run_folder) if first else NoRows()
+            saver = (
+                Saver(run_folder.checkpoints, rows, checkpoint_seconds, run_folder.check_owned)
+                if first
+                else NoSaver()
+            )
             recorder.begin(strategy, rows, saver)
             RunLoop(run_folder, recipe, built, recorder, num_workers).go()
-            run_folder.finish()
+            if first:
+                run_folder.finish()
 
 
 class RunLoop:
@@ -179,13 +200,8 @@ class RunLoop:
         """Load the last checkpoint and drop the rows behind it. Its note; None: from the
         beginning.
         """
-        checkpoint = (
-            load_checkpoint(self.run_folder.checkpoints, self.rows.check)
-            if self.strategy.resumable
-            else None
-        )
+        checkpoint = on_first(self.find_checkpoint)
         if checkpoint is None:
-            self.tell_start_again()
             self.rows.keep(dict.fromkeys(self.rows.counts, 0))
             return None
         load_state(self.strategy, checkpoint, self.run_folder)
@@ -198,6 +214,17 @@ class RunLoop:
         )
         log.info("resumes %s", where.format(**checkpoint.note))
         return checkpoint.note
+
+    def find_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint that can be used; None: from the beginning."""
+        checkpoint = (
+            load_checkpoint(self.run_folder.checkpoints, self.rows.check)
+            if self.strategy.resumable
+            else None
+        )
+        if checkpoint is None:
+            self.tell_start_again()
+        return checkpoint
 
     def tell_start_again(self) -> None:
         """Say, before any row is dropped, that a run with rows has no checkpoint to resume from."""
@@ -236,6 +263,8 @@ class RunLoop:
                 f"{error} It was trained up to step {step}, epoch {self.recorder.epoch} (counted "
                 "from 0): training has diverged. Try a lower learning rate."
             ) from None
+        if not world().first:
+            return
         self.counts.append(counts)
         row = {
             "step": step,
@@ -398,7 +427,8 @@ def peak_memory(device: torch.device) -> int:
 
 def machine(device: str) -> str:
     gpu = f", {torch.cuda.get_device_name(device)}" if torch.device(device).type == "cuda" else ""
-    return f"{cpu()}{gpu}, threads: {torch.get_num_threads()}"
+    ranks = f", ranks: {world().size}" if world().several else ""
+    return f"{cpu()}{gpu}, threads: {torch.get_num_threads()}{ranks}"
 
 
 def warn(message: str) -> None:

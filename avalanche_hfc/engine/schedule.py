@@ -2,14 +2,13 @@
 nothing to save, nothing to reset.
 """
 
-from avalanche.training.plugins import SupervisedPlugin
-
 from avalanche_hfc._types import Strategy
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes import TrainRecipe
 
 
-class SchedulePlugin(SupervisedPlugin):
+class SchedulePlugin(RankedPlugin):
     """Sets what `TrainRecipe` says of epochs, rate and decay. A group's rate is multiplied by its
     entry `scale` (1 without one).
     """

@@ -1,12 +1,13 @@
 """The rows of a finished step, and the counts that can be had back from them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.engine.protocol import RunnableStrategy
@@ -19,14 +20,36 @@ from avalanche_hfc.metrics import (
     forgetting,
     forgetting_heterogeneity,
 )
+from avalanche_hfc.parallel import gather_objects, together, world
 from avalanche_hfc.store.run_folder import RunRows
+
+BATCH = 128  # images of an evaluation that are judged at once
 
 
 def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
     """One pass with what the strategy predicts with: its head, and the nearest means where it has
-    them.
+    them. Each rank judges a part of the images, in the batches of one rank.
     """
-    return evaluate(strategy.predictor, data, steps, class_means=strategy.class_means())
+    means, rank, ranks = strategy.class_means(), *world()
+    num_images = len(cast(Sized, data))
+    num_batches = math.ceil(num_images / BATCH)
+    if ranks == 1 or num_batches < ranks:
+        return evaluate(strategy.predictor, data, steps, class_means=means, batch_size=BATCH)
+    first, last = (
+        min(num_batches * place // ranks * BATCH, num_images) for place in (rank, rank + 1)
+    )
+    own = Subset(data, range(first, last))
+    parts = gather_objects(
+        together(
+            lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
+        )
+    )
+    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
+    summed: dict[str, Any] = {
+        name: None if column[0] is None else torch.stack(column).sum(0)
+        for name, column in columns.items()
+    }
+    return StepCounts(**summed)
 
 
 def summary(

@@ -11,6 +11,7 @@ from avalanche_hfc._types import HostDataset
 from avalanche_hfc.benchmarks.positions import collate, flatten
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.modes import evaluation_mode
+from avalanche_hfc.parallel.shares import in_blocks
 
 
 def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -60,6 +61,7 @@ def features_of(
     """Features of all images of an Avalanche data set, in order, under its eval transform.
 
     `flip` gives those of the mirrored images. The model's mode and the random state are as before.
+    Each rank computes a part, and has all.
     """
     embed = feature_function(model)
     data = dataset.eval()
@@ -72,6 +74,10 @@ def features_of(
         generator=generator,
         collate_fn=getattr(data, "collate_fn", None) if flat is None else collate,
     )
+
+    def rows(batch: Sequence[Tensor]) -> Tensor:
+        x = batch[0].to(device)
+        return embed(x.flip(-1) if flip else x).flatten(1).float()
+
     with evaluation_mode(model):
-        images = (batch[0].to(device) for batch in loader)
-        return torch.cat([embed(x.flip(-1) if flip else x).flatten(1).float() for x in images])
+        return in_blocks(loader, rows)

@@ -7,7 +7,7 @@ from typing import SupportsIndex
 import torch
 import torch.nn.functional as F
 from avalanche.benchmarks.utils import concat_datasets
-from avalanche.training.plugins import AGEMPlugin, SupervisedPlugin
+from avalanche.training.plugins import AGEMPlugin
 from avalanche.training.supervised import EWC, MER, Cumulative, JointTraining, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
@@ -16,7 +16,14 @@ from torch import Tensor
 from avalanche_hfc._types import Experience, HostDataset, State, Strategy
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.plugins.features import feature_function, features_of
-from avalanche_hfc.plugins.steps import StepTable, check_single_head, classes_of, known_classes
+from avalanche_hfc.plugins.ranked import RankedPlugin
+from avalanche_hfc.plugins.steps import (
+    StepTable,
+    check_ranks,
+    check_single_head,
+    classes_of,
+    known_classes,
+)
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
@@ -25,7 +32,7 @@ HOSTS_WITH_DATA = (Cumulative, JointTraining, MER)
 MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")
 
 
-class HerdingReplayPlugin(SupervisedPlugin):
+class HerdingReplayPlugin(RankedPlugin):
     """Herding replay: keeps exemplars of each class and adds them to the data of later steps.
 
     Exemplars are chosen at the end of a step with the current model and the eval transform, and
@@ -76,6 +83,7 @@ class HerdingReplayPlugin(SupervisedPlugin):
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         refuse_second_memory(strategy, self)
         check_single_head("HerdingReplayPlugin", strategy.model)
+        check_ranks("HerdingReplayPlugin", strategy)
         if self.memory.rule != "first":
             feature_function(strategy.model)
 

@@ -122,8 +122,11 @@ class Host:
         return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
 
     def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
-        """The teacher's logits for the whole batch."""
-        return FrozenTeacher.of(self.strategy).logits(x, self.forward)
+        """The teacher's logits for the whole batch, that of all ranks."""
+        gathered = getattr(self.strategy, "gathered", lambda rows: rows)
+        return FrozenTeacher.of(self.strategy).logits(
+            x, lambda model, own: gathered(self.forward(model, own))
+        )
 
     def later_factor(self, plugin: object) -> float:
         """The factor by which the host multiplies the loss after this plugin has added to it."""

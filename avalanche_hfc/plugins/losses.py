@@ -4,20 +4,20 @@ from numbers import Real
 from typing import Literal
 
 import torch
-from avalanche.training.plugins import SupervisedPlugin
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._types import State, Strategy
 from avalanche_hfc.losses import relation_distillation
 from avalanche_hfc.plugins.hosts import Host, host_of
-from avalanche_hfc.plugins.steps import StepTable, check_single_head
+from avalanche_hfc.plugins.ranked import RankedPlugin
+from avalanche_hfc.plugins.steps import StepTable, check_ranks, check_single_head
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 Weight = float | int | Literal["balanced"]
 
 
-class HostedPlugin(SupervisedPlugin):
+class HostedPlugin(RankedPlugin):
     """A loss term in a host: finds the host's adapter and maintains the step table.
 
     It adds nothing in the first step (Eq. 14: t ≥ 2).
@@ -34,6 +34,7 @@ class HostedPlugin(SupervisedPlugin):
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         check_single_head(type(self).__name__, strategy.model)
+        check_ranks(type(self).__name__, strategy)
         self.host = host_of(strategy, self)
 
     def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:

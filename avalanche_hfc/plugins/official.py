@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor
 from torch.optim import Optimizer
 
 from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.rates import cosine, warm_up
-from avalanche_hfc.plugins.steps import StepTable
+from avalanche_hfc.plugins.steps import StepTable, check_ranks
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 
-class OfficialLossPlugin(SupervisedPlugin):
+class OfficialLossPlugin(RankedPlugin):
     """`official_hfc` as the criterion in training; `eval_criterion` in evaluation.
 
     Criterion and plugin in one, as in Avalanche's ICaRL: pass it to a strategy as `criterion`.
@@ -26,6 +26,7 @@ class OfficialLossPlugin(SupervisedPlugin):
         self._strategy: Any = None
 
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
+        check_ranks(type(self).__name__, strategy)
         self._strategy = strategy
         self._host = Host(strategy)
         try:
@@ -49,7 +50,7 @@ class OfficialLossPlugin(SupervisedPlugin):
         FrozenTeacher.of(strategy).take(strategy)
 
 
-class WarmUpCosinePlugin(SupervisedPlugin):
+class WarmUpCosinePlugin(RankedPlugin):
     """Learning rate of each epoch, the same in every step: `warm_up` epochs, then a cosine.
 
     The rate of a parameter group is `lr` times its entry `scale` (1 without one). Epoch e of the
@@ -73,7 +74,7 @@ class WarmUpCosinePlugin(SupervisedPlugin):
             group["lr"] = rate * group.get("scale", 1.0)
 
 
-class OptimizerQuirksPlugin(SupervisedPlugin):
+class OptimizerQuirksPlugin(RankedPlugin):
     """Two defects of the released code: a new optimizer every epoch, and an empty parameter group.
 
     The group of TSA, token and head is empty in two epochs out of three. Its gradients are removed

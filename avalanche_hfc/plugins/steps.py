@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.losses import compensation_weights
 from avalanche_hfc.models.columns import check_class_ids
+from avalanche_hfc.parallel import world
 
 
 class SampleWeights(NamedTuple):
@@ -272,6 +273,18 @@ def check_single_head(owner: str, model: nn.Module) -> None:
                 f"{owner} needs a model with one head for all classes; {type(module).__name__} is "
                 "a multi-task module with a head for each task label."
             )
+
+
+def check_ranks(owner: str, strategy: Strategy) -> None:
+    """Raise a ValueError if a strategy on several ranks computes its loss from a part of the
+    batch.
+    """
+    if world().several and not hasattr(strategy, "gathered"):
+        raise ValueError(
+            f"{owner} cannot act in {type(strategy).__name__} on {world().size} ranks: its loss "
+            "would be that of a part of each batch, not of the whole. Use a strategy of "
+            "avalanche_hfc, or one rank."
+        )
 
 
 def check_logits(output: object) -> None:

@@ -53,8 +53,10 @@ class AFC(ProxyMethod):
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
         assert self.mb_features is not None
-        distance = importance_distillation(
-            self.mb_features.stages, self.teacher_features()[0].stages, self.importance
+        distance = self.averaged(
+            importance_distillation(
+                self.mb_features.stages, self.teacher_features()[0].stages, self.importance
+            )
         )
         return {"importance": self.importance_weight * self.step_factor(steps) * distance}
 

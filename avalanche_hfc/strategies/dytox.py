@@ -183,7 +183,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
         assert self._divergence is not None
-        divergence, self._divergence = self._divergence, None
+        divergence, self._divergence = self.gathered(self._divergence), None
         return {
             "divergence": self.divergence_weight
             * divergence_binary_cross_entropy(divergence, targets, steps).mean()

@@ -129,11 +129,11 @@ class FOSTER(ReplayMethod):
         return self.model.head.boost(self._teacher_outputs()[0], new)
 
     def _teacher_outputs(self) -> tuple[Tensor, Tensor]:
-        """(φ°(x), z°) of the batch, one forward."""
+        """(φ°(x), z°) from one forward: φ° of the images of this rank, z° of the whole batch."""
 
         def forward(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
             old = model.embed(x) if self.mb_prefix is None else model.embed(x, self.mb_prefix)
-            return old, model.classify(old)
+            return old, self.gathered(model.classify(old))
 
         return FrozenTeacher.of(self).output(self.mb_x, forward)
 
@@ -185,7 +185,7 @@ class FOSTER(ReplayMethod):
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
         assert self._auxiliary is not None
-        auxiliary, self._auxiliary = self._auxiliary, None
+        auxiliary, self._auxiliary = self.gathered(self._auxiliary), None
         return {"auxiliary": cross_entropy(auxiliary, targets, steps).mean()}
 
     # Compression
@@ -238,8 +238,10 @@ class FOSTER(ReplayMethod):
             A scalar for each term, by its name.
         """
         with torch.no_grad():
-            boosted = self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
-        logits = self.student(x)
+            boosted = self.gathered(
+                self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
+            )
+        logits = self.whole(lambda: self.student(x))
         steps = StepTable.of(self).on(logits)
         return {
             "compression": compression(

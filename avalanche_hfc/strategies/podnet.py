@@ -62,6 +62,10 @@ class PODNet(ProxyMethod):
         own, teacher = self.mb_features, self.teacher_features()[0]
         factor = self.step_factor(steps)
         return {
-            "pod_spatial": factor * self.spatial_weight * pod_spatial(own.stages, teacher.stages),
-            "pod_flat": factor * self.flat_weight * pod_flat(own.embedding, teacher.embedding),
+            "pod_spatial": factor
+            * self.spatial_weight
+            * self.averaged(pod_spatial(own.stages, teacher.stages)),
+            "pod_flat": factor
+            * self.flat_weight
+            * self.averaged(pod_flat(own.embedding, teacher.embedding)),
         }

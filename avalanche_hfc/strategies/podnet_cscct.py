@@ -61,7 +61,10 @@ class PODNetCSCCT(PODNet):
     ) -> dict[str, Tensor]:
         terms = super().further_terms(logits, targets, steps)
         assert self.mb_features is not None
-        own, teacher = self.mb_features.embedding, self.teacher_features()[0].embedding
+        own, teacher = (
+            self.gathered(features.embedding)
+            for features in (self.mb_features, self.teacher_features()[0])
+        )
         transfer = controlled_transfer(own, teacher, targets, steps, reduction=self.reduction)
         return terms | {
             "clustering": self.clustering_weight * cross_space_clustering(own, teacher, targets),

@@ -138,4 +138,4 @@ class OnePass(FrozenBackbone):
         """Do nothing: no loss is differentiated."""
 
     def optimizer_step(self) -> None:
-        self.learn(self.frozen_embedding(), self.mb_y)
+        self.learn(self.gathered(self.frozen_embedding()), self.mb_y)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from avalanche.core import BasePlugin
-from avalanche.training.plugins import SupervisedPlugin
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import CrossEntropyLoss, Module
@@ -28,6 +27,7 @@ from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hosts import Criterion, Host
 from avalanche_hfc.plugins.losses import HostedPlugin
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.heads import start_rows
@@ -41,7 +41,7 @@ GRADIENTS = {
 }
 
 
-class TeacherPlugin(SupervisedPlugin):
+class TeacherPlugin(RankedPlugin):
     """Keeps the model of the step before as the strategy's teacher."""
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
@@ -343,7 +343,9 @@ class Method(IncrementalTemplate):
         Returns:
             Logits, shape ``(b, K)`` with one column for each class of the teacher's head.
         """
-        return FrozenTeacher.of(self).output(self.mb_x, self._teacher_forward)
+        return FrozenTeacher.of(self).output(
+            self.mb_x, lambda model, x: self.gathered(self._teacher_forward(model, x))
+        )
 
     def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
         if self.mb_prefix is None:
@@ -354,11 +356,11 @@ class Method(IncrementalTemplate):
         """The features and logits of the teacher for the current batch, from one forward.
 
         Returns:
-            The features and the logits, shape ``(b, K)``.
+            The features, of the images of this rank, and the logits, shape ``(b, K)``.
         """
 
         def forward(model: Any, x: Tensor) -> tuple[Features, Tensor]:
             features = model.features(x)
-            return features, model.classify(features.embedding)
+            return features, self.gathered(model.classify(features.embedding))
 
         return FrozenTeacher.of(self).output(self.mb_x, forward)

@@ -80,7 +80,8 @@ class Phase:
         lr: Maps the learning rate of a group in `first_groups` to that in the phase.
         module: Returns the module to train; called when the phase begins.
         data: Returns the data of the phase.
-        loss: Maps images and targets to loss terms by name; their sum is minimised.
+        loss: Maps images and targets to loss terms by name; their sum is minimised. On several
+            ranks the images are the share of this one, the targets those of the whole batch.
         entered: Returns a context manager that holds for all epochs. It is entered again when an
             interrupted phase is resumed.
         start: Called once, before the first epoch; not when the phase is resumed.
@@ -166,8 +167,10 @@ class Phase:
             self.epoch += 1
         data = self.data()
         drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
-        loader = strategy.loader_of(
-            data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last
+        loader = strategy.shared(
+            strategy.loader_of(
+                data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last
+            )
         )
         while self.epoch < self.num_epochs:
             strategy.seed_draws(loader.dataset, self.name, self.epoch)
@@ -176,9 +179,10 @@ class Phase:
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
             for batch in loader:
-                self._iteration(
-                    strategy, batch[0].to(strategy.device), batch[1].to(strategy.device)
-                )
+                strategy.share = getattr(loader, "share", None)
+                x, targets = (column.to(strategy.device) for column in batch[:2])
+                self._iteration(strategy, x, strategy.gathered(targets))
+            strategy.share = None
             strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
             turns(strategy, "after_phase_epoch", **kwargs)
             self.epoch += 1
@@ -190,7 +194,10 @@ class Phase:
         self.optimizer.zero_grad()
         terms = self.loss(x, targets)
         total = sum_of(terms)
-        total.backward()
+        if strategy.share is None:
+            total.backward()
+        else:
+            strategy.gradient_mean.backward(total * strategy.share.scale, self.module())
         if self.limit is not None:
             clip_grad_value_(
                 [

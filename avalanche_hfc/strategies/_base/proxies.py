@@ -109,7 +109,10 @@ class ProxyMethod(BalancedTuning, NMEMethod):
     def classification(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> Float[Tensor, "b"]:
-        return nca(logits, targets, steps, form=self.nca, scale=self.model.head.scale)
+        scale = self.model.head.scale
+        if self.share is not None:
+            scale = self.share.once(scale)
+        return nca(logits, targets, steps, form=self.nca, scale=scale)
 
     def own_gradient(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]

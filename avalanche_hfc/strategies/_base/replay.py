@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from avalanche.core import BasePlugin
-from avalanche.training.plugins import SupervisedPlugin
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.strategies._base.method import Method
 
 INFERENCES = {"head": "the largest logit", "nme": "the nearest mean of exemplars"}
@@ -123,7 +123,7 @@ class NMEMethod(ReplayMethod):
         return super().model_logits() if scores is None else scores
 
 
-class NearestMeans(SupervisedPlugin):
+class NearestMeans(RankedPlugin):
     """Computes c_k, the unit mean of the unit features of the exemplars of class k, after a step.
 
     Args:

@@ -2,7 +2,7 @@
 stop at NaN, a state to resume from.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +20,9 @@ from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.parallel import Share, ShareLoader, world
+from avalanche_hfc.parallel.layers import taken, use_global_layers
+from avalanche_hfc.parallel.reduction import GradientMean
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.steps import (
     StepTable,
@@ -40,6 +43,7 @@ from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
+from avalanche_hfc.strategies._base.ranks import check_agreement, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
 
@@ -58,6 +62,9 @@ class IncrementalTemplate(SupervisedTemplate):
       loss terms in the message.
     - Training can stop after any epoch and resume in a new strategy with the same weights, bit for
       bit; see `state_dict` and `load_state_dict`.
+    - On several ranks of torch.distributed it trains as on one, up to rounding: `train_mb_size` is
+      the size of the global batch, `mb_x` is the share of this rank, `mb_y` and `mb_output` are
+      those of all ranks; see `gathered` and `averaged`.
 
     Args:
         model: The model to train, with one head for all classes. It returns logits.
@@ -131,10 +138,13 @@ class IncrementalTemplate(SupervisedTemplate):
         self._eval_width = 0
         self._eval_adaptation = EvalAdaptation()
         self._fixed_head_classes = 0
+        self.share: Share | None = None  # of the batch being trained; None on one rank
+        self.gradient_mean = GradientMean()
 
     # Training
 
     def _before_training_exp(self, **kwargs: object) -> None:
+        check_ranks(self)
         table = StepTable.of(self)
         before, in_step = table.state_dict(), self.progress.in_step
         self.progress.in_step = True
@@ -199,6 +209,9 @@ class IncrementalTemplate(SupervisedTemplate):
     def _train_exp(
         self, experience: Experience, eval_streams: object = None, **kwargs: object
     ) -> None:
+        self.dataloader: Any = self.shared(self.dataloader)
+        if world().several:
+            use_global_layers(self.model)
         event = self.progress.restore_step(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
@@ -242,6 +255,7 @@ class IncrementalTemplate(SupervisedTemplate):
     def _after_training_exp(self, **kwargs: Any) -> None:
         self.progress.take_turns(self, "after_training_exp", **kwargs)
         self.progress.in_step = False
+        check_agreement(self)
 
     def optimizer_step(self) -> None:
         super().optimizer_step()
@@ -253,7 +267,7 @@ class IncrementalTemplate(SupervisedTemplate):
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
         check_labels(type(self).__name__, self.mb_y)
         with named_dtypes(type(self).__name__, self.model, self.mb_x):
-            logits = self.model_logits()
+            logits = self.whole(self.model_logits)
         check_logits(logits)
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
@@ -315,9 +329,91 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def _after_training_iteration(self, **kwargs: object) -> None:
         super()._after_training_iteration(**kwargs)
-        self.mb_prefix = None
+        self.mb_prefix = self.share = None
         self.loss_terms = {}
         StepTable.of(self).forget_batch()
+
+    # Several ranks
+
+    def _unpack_minibatch(self) -> None:
+        super()._unpack_minibatch()
+        self.share = None
+        if self.is_training and isinstance(self.dataloader, ShareLoader):
+            self.share = self.dataloader.share
+            self.mbatch[1:] = [self.share.gather(column) for column in self.mbatch[1:]]
+
+    def shared(self, loader: DataLoader) -> DataLoader | ShareLoader:
+        """A loader of the share that this rank has in each batch.
+
+        Args:
+            loader: A loader of whole batches, the same on all ranks.
+
+        Returns:
+            The loader itself on one rank.
+
+        Raises:
+            ValueError: If the data set cannot be read by position, so that the random draws of
+                its transforms would differ from rank to rank.
+        """
+        if not world().several:
+            return loader
+        if not isinstance(getattr(loader, "dataset", None), PositionDataset):
+            raise ValueError(
+                f"{type(self).__name__}: on {world().size} ranks the data must be an Avalanche "
+                "data set that is read by position, with one task and the default collate_fn."
+            )
+        if self.draw_seed is None:  # ranks read different images: none may draw for the others
+            self.draw_seed = torch.initial_seed()
+        return ShareLoader(loader)
+
+    def whole(self, forward: Callable[[], Tensor]) -> Tensor:
+        """Compute rows of a training batch on all ranks, with the model in training mode.
+
+        Batch norm sees the whole batch, and what is drawn at random is drawn for the whole batch.
+
+        Args:
+            forward: Computes the rows of the images of this rank.
+
+        Returns:
+            The rows of the whole batch.
+        """
+        if self.share is None:
+            return forward()
+        with taken(self.share):
+            rows = forward()
+        return self.share.gather(rows)
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """The rows of the whole batch, from those of the images of this rank.
+
+        For what a loss compares across samples. Gradients flow to the rows of this rank.
+
+        Args:
+            rows: One row for each image in `mb_x`, shape ``(b_r, ...)``.
+
+        Returns:
+            One row for each sample in `mb_y`, shape ``(b, ...)``; on one rank `rows` itself.
+        """
+        return rows if self.share is None else self.share.gather(rows)
+
+    def averaged(self, mean: Tensor) -> Tensor:
+        """The mean over the whole batch, from that over the images of this rank.
+
+        For loss terms that are plain means over samples: only a number is sent.
+
+        Args:
+            mean: A scalar.
+
+        Returns:
+            A scalar; on one rank `mean` itself.
+        """
+        return mean if self.share is None else self.share.average(mean)
+
+    def backward(self) -> None:
+        if self.share is None:
+            super().backward()
+        else:
+            self.gradient_mean.backward(self.loss * self.share.scale, self.model)
 
     # Data
 
@@ -491,11 +587,13 @@ class IncrementalTemplate(SupervisedTemplate):
         self._eval_width = 0
 
     def _save_train_state(self) -> State:
-        return super()._save_train_state() | {"batch": (self.mbatch, self.mb_output, self.loss)}
+        batch = self.mbatch, self.mb_output, self.loss, self.share
+        self.share = None  # an evaluation has all images on every rank
+        return super()._save_train_state() | {"batch": batch}
 
     def _load_train_state(self, prev_state: State) -> None:
         super()._load_train_state(prev_state)
-        self.mbatch, self.mb_output, self.loss = prev_state["batch"]
+        self.mbatch, self.mb_output, self.loss, self.share = prev_state["batch"]
 
     # State
 

@@ -30,6 +30,7 @@ class BalancedTuning:
     memory: Any
     num_old: int
     classification: Callable[[Tensor, Tensor, Tensor], Tensor]
+    whole: Callable[[Callable[[], Tensor]], Tensor]
 
     def set_tuning(
         self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
@@ -101,7 +102,7 @@ class BalancedTuning:
         Returns:
             A scalar for each term, by its name.
         """
-        logits = self.model(x)
+        logits = self.whole(lambda: self.model(x))
         return {
             "classification": self.classification(
                 logits, targets, StepTable.of(self).on(logits)

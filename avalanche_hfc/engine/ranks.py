@@ -1,0 +1,112 @@
+"""One run on several ranks: who joins, what they must have in common, and what ranks other than the
+first have in place of a run folder.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from avalanche.training.templates import SupervisedTemplate
+
+from avalanche_hfc._types import Record
+from avalanche_hfc.benchmarks._records import Records, fingerprint
+from avalanche_hfc.engine.observe import Saver
+from avalanche_hfc.engine.protocol import Resumable
+from avalanche_hfc.parallel import agree, backend_for, world
+from avalanche_hfc.store.run_folder import RunRows, versions
+from avalanche_hfc.strategies import STRATEGIES
+from avalanche_hfc.strategies._base.ranks import check_batch
+from avalanche_hfc.strategies._base.template import IncrementalTemplate
+
+LONGEST = timedelta(hours=2)  # that a rank waits for another, such as for a checkpoint
+
+
+def join(device: str) -> str:
+    """Join the ranks that torch's launcher has started, if it has.
+
+    Args:
+        device: A device of torch; ``"cuda"`` is the GPU of this rank on its machine.
+
+    Returns:
+        The device of this rank.
+
+    Raises:
+        ValueError: If the device is one GPU, which all ranks would use.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return device
+    if torch.device(device).index is not None:
+        raise ValueError(
+            f"{device!r} is one GPU for all {os.environ['WORLD_SIZE']} ranks. Use cuda: each rank "
+            "takes its own."
+        )
+    if device == "cuda":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    if torch.device(device).type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
+        # after a restart the launcher's store may still have the addresses of ranks that are gone
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            backend_for(device),
+            store=dist.PrefixStore(f"attempt {attempt}", store),
+            rank=rank,
+            world_size=ranks,
+            timeout=LONGEST,
+        )
+    return device
+
+
+def check_same(recipe: Record, seed: int) -> None:
+    """Raise a ValueError on every rank if they were started with different things."""
+    agree("the recipe or the seed", json.dumps([recipe, seed], sort_keys=True, default=str))
+    agree("the versions of the packages", json.dumps(versions(), sort_keys=True))
+
+
+def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
+    """Raise a ValueError on every rank if the strategy cannot be trained by all of them together,
+    or their data differ.
+    """
+    if not world().several:
+        return
+    if not isinstance(strategy, IncrementalTemplate):
+        ours = [name for name, kind in STRATEGIES.items() if issubclass(kind, IncrementalTemplate)]
+        raise ValueError(
+            f"{type(strategy).__name__} trains on one rank only: its losses would be those of a "
+            f"part of each batch. Exact on several ranks: {', '.join(ours)}."
+        )
+    check_batch(strategy.train_mb_size)
+    agree("the data", fingerprint(records))
+
+
+class NoRows(RunRows):
+    """The rows of a rank that writes none."""
+
+    def __init__(self) -> None:
+        self.files = {}
+
+    def add(self, name: str, rows: Iterable[Record]) -> None:
+        """Drop the rows: rank 0 writes them."""
+
+    def read(self, name: str) -> list[dict[str, str]]:
+        return []
+
+    def keep(self, counts: Mapping[str, int]) -> None:
+        """Nothing to drop."""
+
+
+class NoSaver(Saver):
+    """The checkpoints of a rank that writes none."""
+
+    def __init__(self) -> None:
+        """Nothing is saved, so there is no folder."""
+
+    def save_if_due(self, training: Resumable, note: Record) -> None:
+        """Rank 0 saves."""
+
+    def save(self, training: Resumable, note: Record) -> None:
+        """Rank 0 saves."""

@@ -1,0 +1,236 @@
+"""Trainings on several ranks, in processes of their own that have one process group: every job runs
+in them, and in this process on one rank.
+"""
+
+import datetime
+import multiprocessing
+import os
+import traceback
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from avalanche.training import Naive
+from contract_entries import CASES, small_cnn
+from contract_runs import benchmark_of, build, seed
+from tiny_runs import tiny_run
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import ConcatDataset
+
+from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.step_rows import judge
+from avalanche_hfc.models import TSAViT
+from avalanche_hfc.parallel import Share, agree, on_first, world
+from avalanche_hfc.parallel.layers import taken, use_global_layers
+from avalanche_hfc.plugins import GFCPlugin, HerdingReplayPlugin
+
+HERE = Path(__file__).parent
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(HERE), str(HERE.parent / "support"), os.environ.get("PYTHONPATH", "")]
+)  # for the server that processes are forked from
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["contract_ranks"])
+BY_NAME = {str(case): case for case in CASES if case.ours}
+BATCH = 9  # of 10 images, then of 20: last batches of 1 and 2, fewer than 2 and 3 ranks
+
+
+@contextmanager
+def no_gathering():
+    """Each rank computes its loss from its own rows, as plain DistributedDataParallel would."""
+    gather, scale = Share.gather, Share.scale
+    Share.gather, Share.scale = (lambda share, rows: rows[: share.own]), 1
+    try:
+        yield
+    finally:
+        Share.gather, Share.scale = gather, scale
+
+
+def trained(name, *, model="vit", dtype="float32", batch=BATCH, gathering=True):
+    """Two steps of a strategy: weights, exemplars, and what it predicts."""
+    torch.set_default_dtype(torch.float32)
+    case, kind = BY_NAME[name], getattr(torch, dtype)
+    seed()
+    network = (small_cnn() if model == "resnet" else case.entry.model()).to(kind)
+    strategy = build(case, model=network, train_mb_size=batch)
+    strategy.draw_seed = 3
+    benchmark = benchmark_of(per_class=5, dtype=kind)
+    with nullcontext() if gathering else no_gathering():
+        for experience in benchmark.train_stream[:2]:
+            strategy.train(experience)
+    seen = torch.full((10,), -1)
+    for step, experience in enumerate(benchmark.train_stream[:2]):
+        seen[list(experience.classes_in_this_experience)] = step
+    tests = ConcatDataset([each.dataset for each in benchmark.test_stream[:2]])
+    counts = judge(runnable(strategy), tests, seen)
+    weights = {k: v.clone() for k, v in strategy.model.state_dict().items() if hasattr(v, "shape")}
+    return {
+        "weights": weights,
+        "exemplars": {k: v.tolist() for k, v in strategy.exemplars().items()},
+        "confusion": counts.confusion,
+        "loss": strategy.losses.means["total"],
+    }
+
+
+def random_layers():
+    """Batch norm, dropout and drop-path in one model, of which a batch has seven rows."""
+    seed()
+    model = TSAViT(
+        "vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=1, drop_path=0.4,
+        backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, proj_drop_rate=0.3),
+    )  # fmt: skip
+    case = BY_NAME["hfc"]
+    strategy = build(case, model=model, train_mb_size=7)
+    strategy.draw_seed = 3
+    for experience in benchmark_of(per_class=5).train_stream[:2]:
+        strategy.train(experience)
+    return {"weights": dict(strategy.model.state_dict())}
+
+
+def normed(size):
+    """Output, gradients and statistics of a batch norm, of the rows of all ranks."""
+    seed()
+    norm = nn.BatchNorm2d(3)
+    with torch.no_grad():
+        norm.weight.copy_(torch.rand(3) + 0.5)
+    x, target = 5 + torch.randn(size, 3, 4, 4), torch.randn(size, 3, 4, 4)
+    if not world().several:
+        x.requires_grad_()
+        output = norm(x)
+        (output * target).sum().backward()
+        gradients = [norm.weight.grad, norm.bias.grad]
+    else:
+        use_global_layers(norm)
+        share = Share(*world(), size)
+        own = share.of(x).requires_grad_()
+        with taken(share):
+            rows = norm(own)
+        output = share.gather(rows)
+        (output * target).sum().backward()
+        assert share.own or not own.grad.any()  # an image that counts for nothing moves nothing
+        x.grad = share.gather(own.grad)
+        gradients = [norm.weight.grad, norm.bias.grad]
+        for gradient in gradients:
+            dist.all_reduce(gradient)
+    found = [output.detach(), x.grad, *gradients, norm.running_mean, norm.running_var]
+    return {"weights": {str(place): value for place, value in enumerate(found)}}
+
+
+def refusal(action):
+    """The message of the ValueError that an action ends with."""
+    try:
+        action()
+    except ValueError as error:
+        return str(error)
+    return "not refused"
+
+
+def disagreeing():
+    """What each rank is told when rank 1 has another value, seed or memory."""
+    rank = world().rank
+
+    def another_seed():
+        seed()
+        strategy = build(BY_NAME["finetune host"])
+        seed(3 + rank)
+        strategy.train(benchmark_of().train_stream[0])
+
+    def another_memory():
+        seed()
+        strategy = build(BY_NAME["herding-replay host"])
+        kept = strategy.exemplars
+        strategy.exemplars = lambda: {k: v[: 4 - rank] for k, v in kept().items()}
+        strategy.train(benchmark_of().train_stream[0])
+
+    def failing_first():
+        on_first(lambda: (_ for _ in ()).throw(ValueError("no such folder")))
+
+    return {
+        "value": refusal(lambda: agree("the recipe", f"lr {rank}")),
+        "seed": refusal(another_seed),
+        "memory": refusal(another_memory),
+        "first": refusal(failing_first),
+    }
+
+
+def refused():
+    """What is said before the first batch where a training could not be exact."""
+    experience = benchmark_of().train_stream[0]
+
+    def hosted(plugin):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        Naive(model=model, optimizer=SGD(model.parameters(), lr=0.1), plugins=[plugin]).train(
+            experience
+        )
+
+    def small_batch():
+        build(BY_NAME["hfc"], train_mb_size=1).train(experience)
+
+    def attention_dropout():
+        seed()
+        model = TSAViT(
+            "vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=1,
+            backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, attn_drop_rate=0.1),
+        )  # fmt: skip
+        build(BY_NAME["hfc"], model=model).train(experience)
+
+    return {
+        "batch": refusal(small_batch),
+        "attention": refusal(attention_dropout),
+        "GFCPlugin": refusal(lambda: hosted(GFCPlugin())),
+        "HerdingReplayPlugin": refusal(lambda: hosted(HerdingReplayPlugin(mem_size=20))),
+    }
+
+
+def folder_run(folder, method="hfc"):
+    """A whole run in a folder, by `engine.run`."""
+    tiny_run(folder, method)
+
+
+JOBS = {
+    "trained": trained,
+    "random_layers": random_layers,
+    "normed": normed,
+    "disagreeing": disagreeing,
+    "refused": refused,
+    "folder_run": folder_run,
+}
+
+
+def do(job):
+    name, arguments, options = job
+    return JOBS[name](*arguments, **options)
+
+
+def work(rank, ranks, folder, jobs):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    try:
+        results = [do(job) for job in jobs]
+    except BaseException:
+        Path(f"{folder}/{rank}.txt").write_text(traceback.format_exc())
+        raise
+    torch.save(results, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def on_ranks(ranks, folder, jobs):
+    """The results of the jobs on each rank: `[rank][job]`."""
+    processes = [
+        CONTEXT.Process(target=work, args=(rank, ranks, str(folder), jobs)) for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(1500)
+        process.kill()
+    errors = "".join(path.read_text() for path in sorted(Path(folder).glob("*.txt")))
+    assert [process.exitcode for process in processes] == [0] * ranks, errors
+    return [torch.load(f"{folder}/{rank}.pt", weights_only=False) for rank in range(ranks)]

@@ -1,0 +1,142 @@
+"""A rank that is killed: torch's launcher starts all again, and the run resumes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_runs import rows_of
+
+from avalanche_hfc.cli.main import commands
+
+ROOT = Path(__file__).parents[2]
+RUN = ("run", "digits-b0-t5-hfc@demo", "--epochs", "1", "--seed", "3")
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def children(parent):
+    """rank -> process id, of the ranks that a launcher has started."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                ranks = [word for word in variables if word.startswith(b"RANK=")]
+                found |= {int(word[5:]): int(entry.name) for word in ranks}
+        except (OSError, ValueError):  # it has ended
+            continue
+    return found
+
+
+def kill_rank(launcher, folder, rank):
+    """SIGKILL a rank once the run has a row of a step."""
+    for _ in range(1200):
+        steps = folder / "steps.csv"
+        if steps.exists() and len(steps.read_text().splitlines()) > 1:
+            os.kill(children(launcher.pid)[rank], signal.SIGKILL)
+            return
+        assert launcher.poll() is None, launcher.communicate()
+        time.sleep(0.05)
+    raise AssertionError("the run has no row")
+
+
+def started(*words):
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def numbers(rows):
+    """Rows to four digits, without the digests of weights."""
+    return [[close(field) for field in row if len(field) != 16 or "." in field] for row in rows]
+
+
+def close(field):
+    try:
+        return pytest.approx(float(field), abs=1e-4, rel=1e-4)
+    except ValueError:
+        return field
+
+
+def one_rank(folder):
+    commands([*RUN, "--out", str(folder)], standalone_mode=False)
+    return rows_of(folder / "digits-b0-t5-hfc@demo" / "3")
+
+
+def check_rows(found, expected):
+    for name in ("exemplars", "confusion"):
+        assert found[name] == expected[name]
+    for name in ("steps", "classes"):
+        assert numbers(found[name]) == numbers(expected[name])
+
+
+@pytest.mark.kill
+def test_torchrun_restarts_a_run_whose_rank_was_killed_from_its_checkpoint(tmp_path):
+    launcher = started(
+        *("-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"),
+        *("-m", "avalanche_hfc", *RUN, "--out", str(tmp_path / "two")),
+    )
+    folder = tmp_path / "two" / "digits-b0-t5-hfc@demo" / "3"
+    kill_rank(launcher, folder, rank=1)
+    stdout, stderr = launcher.communicate(timeout=200)
+    assert launcher.returncode == 0, stderr
+    assert stdout.count("accuracy average") == 1  # rank 0 alone tells
+    assert "resumes" in (folder / "log.txt").read_text()
+    check_rows(rows_of(folder), one_rank(tmp_path / "one"))
+
+
+@pytest.mark.kill
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_is_named_once_and_the_run_resumes_on_another_number(tmp_path, rank):
+    launcher = started("-m", "avalanche_hfc", *RUN, "--out", str(tmp_path / "two"), "--ranks", "2")
+    folder = tmp_path / "two" / "digits-b0-t5-hfc@demo" / "3"
+    kill_rank(launcher, folder, rank=rank)
+    _, stderr = launcher.communicate(timeout=200)
+    assert launcher.returncode == 1
+    assert [line for line in stderr.splitlines() if line.startswith("hfc:")] == [
+        f"hfc: rank {rank} of 2 was ended by SIGKILL, and the others with it. What is done is kept;"
+        " the same command resumes it."
+    ]
+    with pytest.warns(UserWarning, match="ranks: 2"):
+        commands([*RUN, "--out", str(tmp_path / "two")], standalone_mode=False)
+    assert "ranks: 2" in (folder / "log.txt").read_text()
+    check_rows(rows_of(folder), one_rank(tmp_path / "one"))
+
+
+@pytest.mark.slow
+def test_an_error_that_all_ranks_meet_is_one_line_and_exit_code_2(tmp_path):
+    commands([*RUN, "--out", str(tmp_path)], standalone_mode=False)
+    words = ("-m", "avalanche_hfc", *RUN, "--lr", "0.5", "--out", str(tmp_path), "--ranks", "2")
+    launcher = started(*words)
+    _, stderr = launcher.communicate(timeout=200)
+    assert launcher.returncode == 2
+    assert [line for line in stderr.splitlines() if "another recipe (train.lr" in line] == [
+        line for line in stderr.splitlines() if line.startswith("hfc:")
+    ]
+    assert stderr.count("hfc:") == 1
+
+
+def test_more_ranks_than_gpus_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ValueError, match="--ranks 3: torch finds 2 GPU"):
+        commands([*RUN, "--ranks", "3", "--out", str(tmp_path / "o")], standalone_mode=False)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--seeds", "0-2")])
+def test_more_ranks_than_images_of_a_batch_are_refused_before_anything_is_written(tmp_path, words):
+    with pytest.raises(ValueError, match="batch of 8 images cannot be divided among 9 ranks"):
+        commands(
+            [*RUN[:2], *words, "--batch-size", "8", "--ranks", "9", "--out", str(tmp_path / "o")],
+            standalone_mode=False,
+        )
+    assert not (tmp_path / "o").exists()
