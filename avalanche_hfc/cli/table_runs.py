@@ -243,7 +243,9 @@ class TableRunBar(RunBar):
             super()._say(f"{self.title}: {line}")
 
 
-def train_with_bar(run: TableRun, *, said: set[str], **options: Any) -> dict[str, str]:
+def train_with_bar(
+    run: TableRun, *, said: set[str] | None = None, **options: Any
+) -> dict[str, str]:
     with closing(TableRunBar(str(run), said)) as bar:
         return train(run, progress=bar, **options)
 
