@@ -222,9 +222,9 @@ class TableRunBar(RunBar):
 
     leave = False
 
-    def __init__(self, title: str, said: set[str]):
+    def __init__(self, title: str, said: set[str] | None = None):
         super().__init__(title)
-        self.said = said
+        self.said = set() if said is None else said
 
     def remark(self, line: str) -> None:
         if line not in self.said:
@@ -243,9 +243,7 @@ class TableRunBar(RunBar):
             super()._say(f"{self.title}: {line}")
 
 
-def train_with_bar(
-    run: TableRun, *, said: set[str] | None = None, **options: Any
-) -> dict[str, str]:
+def train_with_bar(run: TableRun, *, said: set[str], **options: Any) -> dict[str, str]:
     with closing(TableRunBar(str(run), said)) as bar:
         return train(run, progress=bar, **options)
 
