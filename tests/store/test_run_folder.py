@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from strategy_runs import CLASSES, benchmark_of, mlp
+from strategy_runs import CLASSES, benchmark_of, herding_of, mlp
 from tiny_runs import TinyRecipe, build, rows_of, tiny_run, weights_of
 from torch import nn
 
@@ -216,6 +216,7 @@ def test_counts_come_back_from_the_rows_as_they_were(finished):
     strategy.load_state_dict(
         torch.load(finished / "checkpoint" / "last" / "state.pt", weights_only=True)
     )
+    herding_of(strategy).find_sources(benchmark_of().train_stream[0])
     steps = torch.tensor([next(t for t in range(3) if k in CLASSES[t]) for k in range(6)])
     data = torch.utils.data.ConcatDataset(
         [experience.dataset for experience in benchmark_of().test_stream]
