@@ -183,20 +183,25 @@ def test_the_costs_of_the_two_runs_follow_from_the_slopes(slopes):
             images * (slopes["forward"] + slopes["herding"]) + classes * slopes["new class"],
             evaluated * slopes["forward"],
         )
-        expected.append([name, *(f"{short(part / 3600)} h" for part in seconds)])
+        expected.append([name, *(f"{short(part / 60)} min" for part in seconds)])
     assert table(PAGE, "| run | model, for each epoch |") == expected
+    equal = short(slopes["train"] / slopes["class"])
+    assert f"as much as this small model at about {equal} classes" in PAGE.read_text()
 
 
 def test_what_breaks_first_follows_from_the_slopes(slopes):
-    sizes = [
-        ("C", (ROOM / 8 / STEPS) ** 0.5),
-        ("b", (ROOM / 9) ** 0.5),
-        ("n", (ROOM / 8) ** 0.5),
-        ("C", ROOM / slopes["report bytes"]),
-        ("C", ROOM / (slopes["head bytes"] + 4 * WIDTH)),
-        ("C", ROOM / slopes["loss bytes"]),
-        ("n", ROOM / (8 * WIDTH)),
-        ("n", ROOM / (4 * WIDTH)),
+    def per_class(num_bytes):
+        return f"{short(num_bytes / 1000)} kB · C", f"C = {short(ROOM / num_bytes)}"
+
+    expected = [
+        ("8 · C² each", f"C = {short((ROOM / 8 / STEPS) ** 0.5)}"),
+        ("9 · b²", f"b = {short((ROOM / 9) ** 0.5)}"),
+        ("8 · n²", f"n = {short((ROOM / 8) ** 0.5)}"),
+        per_class(slopes["report bytes"]),
+        per_class(slopes["head bytes"] + 4 * WIDTH),  # the teacher's weights
+        per_class(slopes["loss bytes"]),
+        (f"8 · {WIDTH} · n", f"n = {short(ROOM / 8 / WIDTH)}"),
+        (f"4 · {WIDTH} · n", f"n = {short(ROOM / 4 / WIDTH)}"),
     ]
-    found = [line[-1] for line in table(PAGE, "| what | bytes | 16 GB at |")]
-    assert found == [f"{name} = {short(size)}" for name, size in sizes]
+    found = [tuple(line[1:]) for line in table(PAGE, "| what | bytes | 16 GB at |")]
+    assert found == expected
