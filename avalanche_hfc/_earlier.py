@@ -13,6 +13,10 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "method.reset_optimizer": False,
     "method.drop_last": False,
     "method.optimizer_quirks": False,
+    "method.normalise": None,
+    "method.average": None,
+    "method.prototypes": None,
+    "method.gradient_weights": None,
     "method.repeats": 1,
     "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
 }
