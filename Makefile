@@ -21,7 +21,7 @@ help:
 	@echo "make docs         the pages and the API reference, in site/"
 	@echo "make results      the pages on real images and their figures, from the committed rows"
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
-	@echo "make bench        speed as ratios, written to bench.csv; RECORD=1: to experiments/results"
+	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
 	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
 	@echo "make faults       kill runs at twenty random moments, resume each time, compare with an unbroken run"
 
@@ -81,6 +81,7 @@ reproduce: $(READY)
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(if $(RECORD),--out experiments/results/bench.csv)
+	$(BIN)/python experiments/bench.py --scale $(if $(RECORD),--out experiments/results/scale.csv)
 
 mutate: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py $(if $(RECORD),--out experiments/results/mutants.csv)

@@ -136,10 +136,13 @@ class ExemplarMemory:
             raise ValueError(
                 f"ExemplarMemory: class {class_id} is in the memory already. A class is given once."
             )
-        limit = self._limit(len(self._ranked) + len(self._reserved | {class_id}), len(self._ranked))
+        announced = class_id in self._reserved
+        num_classes = len(self._ranked) + len(self._reserved) + (not announced)
+        limit = self._limit(num_classes, len(self._ranked))
         # may refuse the features: before anything has changed
         order = herding_order(features, limit, rule=self.rule)
-        self.reserve([class_id])
+        if not announced:  # else the others have made room for it
+            self.reserve([class_id])
         self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
         self._reserved.remove(class_id)
 

@@ -185,17 +185,17 @@ class HerdingReplayPlugin(RankedPlugin):
             num_workers: Number of worker processes that load images.
         """
         experience = strategy.experience
-        arriving = [
-            class_id for class_id in classes_of(experience) if class_id not in self.memory.classes
-        ]
+        known = set(self.memory.classes)
+        arriving = [class_id for class_id in classes_of(experience) if class_id not in known]
         if not arriving:
             return
         features = self._features(strategy, experience.dataset, num_workers)
         targets = torch.as_tensor(list(experience.dataset.targets))
+        indices = indices_by_class(targets, arriving)
         offset = sum(self._lengths)
         self.memory.reserve(arriving)
         for class_id in arriving:
-            rows = self.candidates(class_id, targets)
+            rows = self.candidates(class_id, indices[class_id])
             self.memory.update(class_id, features[rows.to(features.device)], rows + offset)
             if self.memory.rule != "first":
                 kept = (self.memory.of(class_id) - offset).to(features.device)
@@ -204,17 +204,17 @@ class HerdingReplayPlugin(RankedPlugin):
         self._source_ids.append(experience.current_experience)
         self._lengths.append(len(experience.dataset))
 
-    def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
-        """Which images of a step may become exemplars of a class; by default all of the class.
+    def candidates(self, class_id: int, indices: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
+        """Which images of a class may become exemplars; by default all.
 
         Args:
             class_id: The class.
-            targets: Class ids of all images of the step, shape ``(n,)``.
+            indices: The images of the class, as indices into the data of the step, shape ``(n,)``.
 
         Returns:
-            Indices into `targets`.
+            Some of the indices.
         """
-        return (targets == class_id).nonzero()[:, 0]
+        return indices
 
     def _features(
         self, strategy: Strategy, data: HostDataset, num_workers: int
@@ -284,8 +284,9 @@ class HerdingReplayPlugin(RankedPlugin):
             flip=flip,
         )
         targets = torch.as_tensor(list(data.targets), device=features.device)
+        indices = indices_by_class(targets, class_ids)
         return {
-            class_id: F.normalize(features[targets == class_id]).mean(0) for class_id in class_ids
+            class_id: F.normalize(features[indices[class_id]]).mean(0) for class_id in class_ids
         }
 
     def _check_budget(self, experience: Experience) -> None:
@@ -372,6 +373,28 @@ class HerdingReplayPlugin(RankedPlugin):
         if self._source_ids != state["source_ids"]:
             self.sources = []  # found again when the next experience comes
         self._source_ids, self._lengths = list(state["source_ids"]), list(state["lengths"])
+
+
+def indices_by_class(
+    targets: Int[Tensor, "n"], class_ids: Sequence[int]
+) -> dict[int, Int[Tensor, "own"]]:
+    """Where each class is in a list of class ids, in ascending order; sorted once for all classes.
+
+    Args:
+        targets: Class ids, shape ``(n,)``.
+        class_ids: The classes wanted.
+
+    Returns:
+        For each class its indices into `targets`; empty for a class that is not among them.
+    """
+    order = targets.argsort(stable=True)
+    ids = torch.as_tensor(list(class_ids), dtype=targets.dtype, device=targets.device)
+    bounds = (
+        torch.searchsorted(targets[order], ids, right=right).tolist() for right in (False, True)
+    )
+    return {
+        class_id: order[start:end] for class_id, start, end in zip(class_ids, *bounds, strict=True)
+    }
 
 
 def exemplars_of(plugins: Iterable[object]) -> dict[int, Tensor]:

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from avalanche_hfc._types import HostDataset, State, Strategy
-from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.plugins.herding import HerdingReplayPlugin, indices_by_class
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 
 
@@ -32,10 +32,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
         table.learn(strategy.experience, strategy.clock.train_exp_counter)
         targets = torch.as_tensor(list(strategy.experience.dataset.targets))
         num_held = self.memory.held_out(table.num_old or table.num_seen)
-        indices_of = {
-            class_id: (targets == class_id).nonzero()[:, 0]
-            for class_id in classes_of(strategy.experience)
-        }
+        indices_of = indices_by_class(targets, classes_of(strategy.experience))
         self._arriving = {
             class_id: indices[: min(num_held, most_held(len(indices)))]
             for class_id, indices in indices_of.items()
@@ -54,8 +51,7 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
             strategy.experience.dataset.subset(indices.tolist())
         ] if len(indices) else []
 
-    def candidates(self, class_id: int, targets: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
-        indices = super().candidates(class_id, targets)
+    def candidates(self, class_id: int, indices: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
         return indices[~torch.isin(indices, self._arriving[class_id])]
 
     def update(self, strategy: Strategy, num_workers: int = 0) -> None:

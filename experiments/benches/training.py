@@ -84,7 +84,7 @@ class BareLoop:
             self.optimizer.step()
 
 
-class DuringStep(SupervisedPlugin):
+class DuringStep(SupervisedPlugin, supports_distributed=True):
     """Calls `work(strategy)` in the second step, when loader and teacher stand."""
 
     def __init__(self, work):

@@ -114,6 +114,19 @@ def test_the_sum_stays_within_the_budget_inside_an_update_too(monkeypatch):
     assert max(sums) == 6 and len(memory) == 4
 
 
+def test_a_class_that_was_announced_enters_without_touching_the_others(monkeypatch):
+    """Else a step of C classes would shrink C lists C times."""
+    memory, calls = ExemplarMemory(total=12), []
+    memory.reserve(range(4))
+    monkeypatch.setattr(memory, "reserve", calls.append)
+    for class_id in range(4):
+        memory.update(class_id, *images(class_id, 9))
+    assert calls == [] and len(memory) == 12
+    for class_id in range(4):
+        features, positions = images(class_id, 9)
+        assert torch.equal(memory.of(class_id), positions[herding_order(features, 3)])
+
+
 def test_a_fixed_number_per_class_never_shrinks():
     memory = ExemplarMemory(per_class=20)
     for class_id, n in enumerate([30, 1, 20]):

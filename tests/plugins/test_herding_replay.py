@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from avalanche.benchmarks import class_incremental_benchmark, nc_benchmark
+from hypothesis import given
+from hypothesis import strategies as st
 from plugin_hosts import (
     CLASSES,
     HOSTS,
@@ -30,6 +32,7 @@ from avalanche_hfc.benchmarks.positions import flatten
 from avalanche_hfc.memory import herding_order
 from avalanche_hfc.plugins import HerdingReplayPlugin, features
 from avalanche_hfc.plugins.features import feature_function, features_of
+from avalanche_hfc.plugins.herding import indices_by_class
 
 HERDED = ["naive", "naive-growing", "lwf", "ewc", "ours"]
 BUDGETS = pytest.mark.parametrize(
@@ -362,3 +365,12 @@ def test_class_means_are_the_unit_means_of_the_exemplars_unit_features_under_the
             ]
             by_hand = sum(unit) / len(unit)
             torch.testing.assert_close(mean, by_hand / by_hand.norm())
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.sets(st.integers(0, 12)))
+def test_the_indices_of_each_class_are_those_where_it_stands(targets, wanted):
+    found = indices_by_class(torch.tensor(targets, dtype=torch.int64), sorted(wanted))
+    assert {class_id: indices.tolist() for class_id, indices in found.items()} == {
+        class_id: [place for place, target in enumerate(targets) if target == class_id]
+        for class_id in wanted
+    }

@@ -1,0 +1,207 @@
+"""The page on scale: its files to copy work, its commands exist, its costs follow from the committed
+rows of the bench.
+"""
+
+import csv
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from pages import DOCS, ROOT, code_blocks, table
+
+from avalanche_hfc.cli.main import commands
+
+PAGE = DOCS / "scale.md"
+SBATCH = ROOT / "examples" / "table.sbatch"
+CLUSTER = ROOT / "examples" / "ray-cluster.yaml"
+HFC_COMMAND = re.compile(r"(?<![\w/.-])hfc ((?:run|table) [^'\n|>]*)")
+
+
+def told(*texts):
+    """Every `hfc run` and `hfc table` of some texts, as words."""
+    return [shlex.split(line) for text in texts for line in HFC_COMMAND.findall(text)]
+
+
+TOLD = told(
+    *(code for _, code in code_blocks(PAGE.read_text())), SBATCH.read_text(), CLUSTER.read_text()
+)
+
+
+@pytest.mark.parametrize("words", TOLD, ids=" ".join)
+def test_every_command_exists_with_its_options(words):
+    command, *arguments = words
+    context = commands.get_command(None, command).make_context(command, arguments)
+    assert context.args == []  # nothing that would be read as a value of a recipe
+
+
+def test_the_page_tells_of_all_ways():
+    words = [word for command in TOLD for word in command]
+    assert {"--ranks", "--on", "--commands", "--no-run"} <= set(words)
+    assert '--8<-- "examples/table.sbatch"' in PAGE.read_text()
+    assert '--8<-- "examples/ray-cluster.yaml"' in PAGE.read_text()
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """The lines that the command of the sbatch file prints."""
+    words, *_ = told(SBATCH.read_text())
+    assert "--commands" in words
+    words[words.index("--out") + 1] = str(tmp_path / "my runs")
+    result = CliRunner().invoke(commands, words, catch_exceptions=False, standalone_mode=False)
+    found = result.stdout.splitlines()
+    assert len(found) > 10 and len(set(found)) == len(found)
+    return found
+
+
+def test_a_task_of_the_array_runs_the_command_of_its_line(tmp_path, lines):
+    (tmp_path / "runs.txt").write_text("\n".join(lines) + "\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, script in {"srun": 'exec "$@"', "hfc": 'printf "%s\\n" "$@" > said.txt'}.items():
+        (programs / name).write_text(f"#!/bin/bash\n{script}\n")
+        (programs / name).chmod(0o755)
+
+    def task(number):
+        environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+        environment["SLURM_ARRAY_TASK_ID"] = str(number)
+        subprocess.run(["bash", str(SBATCH)], cwd=tmp_path, env=environment, check=True)
+        return (tmp_path / "said.txt").read_text().splitlines()
+
+    for number in (1, len(lines)):
+        assert ["hfc", *task(number)] == shlex.split(lines[number - 1])
+
+
+def test_the_cluster_file_is_one_that_ray_reads():
+    scripts = pytest.importorskip("ray.scripts.scripts")
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    config = yaml.safe_load(CLUSTER.read_text())
+    validate_config(prepare_config(config))
+    started = [
+        shlex.split(line)
+        for name in ("head_start_ray_commands", "worker_start_ray_commands")
+        for line in config[name]
+    ]
+    assert [words[1] for words in started] == ["stop", "start"] * 2
+    for program, command, *arguments in started:
+        assert program == "ray"
+        scripts.cli.commands[command].make_context(command, arguments)
+
+
+# Costs
+
+RESULTS = ROOT / "experiments" / "results"
+ROOM = 16e9  # bytes, of the table of what breaks
+WIDTH = 768
+RUNS = {  # name -> training images, classes, exemplars, test images of a class; in ten steps
+    "ImageNet-1000": (1_281_167, 1000, 20_000, 50),
+    "10⁵ classes, 10⁸ images": (100_000_000, 100_000, 2_000_000, 50),
+}
+STEPS = 10
+
+
+def read(name):
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def value(rows, start, column="ours"):
+    """Of the first row whose name begins so."""
+    return next(float(row[column]) for row in rows if row["row"].startswith(start))
+
+
+@pytest.fixture(scope="module")
+def slopes():
+    """Seconds, and bytes, for one of each."""
+    scale, bench = read("scale"), read("bench")
+    head = value(scale, "time: head, step of AdamW")
+    losses = value(scale, "both losses, forward + backward")
+    return {
+        "train": value(scale, "CPU time of a rank: HFC training", "reference") / 1e3,
+        "forward": value(bench, "evaluation after a step") / 1e3 / 960,
+        "class": (head + losses) / 1e3 / 256 / 1e5,
+        "herding": value(scale, "time: herding of one class") / 1e3 / 1e5,
+        "new class": (
+            value(scale, "time: head that grows") + value(scale, "time: exemplars of C classes")
+        ) / 1e3 / 1e5,
+        "rank": value(scale, "HFC training on 2 gloo ranks", "ratio"),
+        "gathering": value(scale, "gathering on 2 ranks") / 1e3 / 64 / 1000,
+        "report": value(scale, "time: report") / 1e3 / 1e4,
+        "head bytes": value(scale, "memory: head, step of AdamW") * 2**20 / 1e5,
+        "loss bytes": value(scale, "memory: both losses") * 2**20 / 1e5,
+        "report bytes": value(scale, "memory: report") * 2**20 / 1e4,
+    }  # fmt: skip
+
+
+def short(number):
+    """Two digits, without a decimal point."""
+    exponent = len(str(round(number))) - 2
+    return f"{round(number, -max(exponent, 0)):,.0f}"
+
+
+def test_the_table_of_measurements_is_the_committed_one():
+    expected = [
+        [
+            row["row"],
+            row["compared_with"],
+            f"{float(row['ours']):.4g} {row['unit']}",
+            f"{float(row['ratio']):.2f}",
+            row["target"],
+            "" if row["met"] == "True" else f"missed: {row['cause']}",
+        ]
+        for row in read("scale")
+    ]
+    assert table(PAGE, "| row | against | measured |") == expected
+
+
+def test_the_slopes_are_those_of_the_committed_rows(slopes):
+    expected = [
+        ["a", "an image trained once, with the teacher", f"{1e6 * slopes['train']:.0f} µs"],
+        ["f", "an image evaluated or herded: forward pass", f"{1e6 * slopes['forward']:.0f} µs"],
+        ["c", "a class of the head, for an image trained", f"{1e9 * slopes['class']:.0f} ns"],
+        ["h", "an image herded: choice of 20", f"{1e6 * slopes['herding']:.0f} µs"],
+        ["g", "a new class: head and memory", f"{1e6 * slopes['new class']:.0f} µs"],
+        ["p", "a class in the report", f"{1e6 * slopes['report']:.0f} µs"],
+        ["r", "gathering, for an image and a class", f"{1e9 * slopes['gathering']:.0f} ns"],
+    ]
+    assert table(PAGE, "| | of | seconds |") == expected
+
+
+def test_the_costs_of_the_two_runs_follow_from_the_slopes(slopes):
+    expected = []
+    for name, (images, classes, exemplars, tests) in RUNS.items():
+        trained = images + (STEPS - 1) * exemplars
+        mean_classes = classes * (STEPS + 1) / 2 / STEPS
+        evaluated = tests * classes * (STEPS + 1) / 2
+        seconds = (
+            trained * slopes["train"],
+            trained * mean_classes * slopes["class"],
+            images * (slopes["forward"] + slopes["herding"]) + classes * slopes["new class"],
+            evaluated * slopes["forward"],
+        )
+        expected.append([name, *(f"{short(part / 60)} min" for part in seconds)])
+    assert table(PAGE, "| run | model, for each epoch |") == expected
+    equal = short(slopes["train"] / slopes["class"])
+    assert f"as much as this small model at about {equal} classes" in PAGE.read_text()
+
+
+def test_what_breaks_first_follows_from_the_slopes(slopes):
+    def per_class(num_bytes):
+        return f"{short(num_bytes / 1000)} kB · C", f"C = {short(ROOM / num_bytes)}"
+
+    expected = [
+        ("8 · C² each", f"C = {short((ROOM / 8 / STEPS) ** 0.5)}"),
+        ("9 · b²", f"b = {short((ROOM / 9) ** 0.5)}"),
+        ("8 · n²", f"n = {short((ROOM / 8) ** 0.5)}"),
+        per_class(slopes["report bytes"]),
+        per_class(slopes["head bytes"] + 4 * WIDTH),  # the teacher's weights
+        per_class(slopes["loss bytes"]),
+        (f"8 · {WIDTH} · n", f"n = {short(ROOM / 8 / WIDTH)}"),
+        (f"4 · {WIDTH} · n", f"n = {short(ROOM / 4 / WIDTH)}"),
+    ]
+    found = [tuple(line[1:]) for line in table(PAGE, "| what | bytes | 16 GB at |")]
+    assert found == expected
