@@ -9,6 +9,7 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "data.hold_out": None,
     "train.decay_all": True,
     "train.schedule_delay": 0,
+    "train.micro_batch": None,
     "model.stage_relu": None,
     "method.reset_optimizer": False,
     "method.drop_last": False,
@@ -20,3 +21,6 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "method.repeats": 1,
     "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
 }
+OF_EVERY_RECIPE = (
+    "train.micro_batch",
+)  # of them, those without which there are runs of this version

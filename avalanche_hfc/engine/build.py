@@ -208,6 +208,7 @@ def build_strategy(
         for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class))
         if value is not None
     }
+    hardware = {} if train.micro_batch is None else {"micro_batch": train.micro_batch}
     return method_class(recipe.method.name)(
         model=model,
         optimizer=build_optimizer(train, model),
@@ -218,5 +219,6 @@ def build_strategy(
         evaluator=EvaluationPlugin(),
         plugins=[SchedulePlugin(train, total_steps=recipe.data.total_steps), *plugins],
         **budget,
+        **hardware,
         **dict(recipe.method.options),
     )

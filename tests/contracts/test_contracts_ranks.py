@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_ranks import BY_NAME, do, on_ranks
+from contract_ranks import BY_NAME, distance, do, on_ranks
 from tiny_runs import rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
@@ -29,16 +29,6 @@ def bound(job):
 
 def label(job):
     return " ".join([str(value) for value in (*job[1], *job[2].values())]) or job[0]
-
-
-def distance(one, other):
-    """The largest difference of two sets of weights, relative to weights above 1."""
-    assert one.keys() == other.keys()
-    return max(
-        float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max())
-        for a, b in ((one[name], other[name]) for name in one)
-        if a.numel()
-    )
 
 
 def check_equal(one, several, bound):
