@@ -2,7 +2,7 @@
 version trained.
 """
 
-SINCE_0_1: dict[str, bool | int | float | None] = {
+SINCE_0_1: dict[str, bool | int | float | str | None] = {
     "data.train_per_class": None,
     "data.test_per_class": None,
     "data.num_classes": None,
@@ -10,6 +10,8 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "train.decay_all": True,
     "train.schedule_delay": 0,
     "train.micro_batch": None,
+    "train.precision": "float32",
+    "train.compile": False,
     "model.stage_relu": None,
     "method.reset_optimizer": False,
     "method.drop_last": False,
@@ -21,6 +23,5 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "method.repeats": 1,
     "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
 }
-OF_EVERY_RECIPE = (
-    "train.micro_batch",
-)  # of them, those without which there are runs of this version
+# of every recipe; runs of this version from before do not say them either
+ON_HARDWARE = ("train.micro_batch", "train.precision", "train.compile")

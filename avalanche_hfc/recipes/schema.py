@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_type_hints
 
-from avalanche_hfc._earlier import SINCE_0_1
+from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.options import Option, Value, check
@@ -31,6 +31,7 @@ CHOICES = {
     "data.transforms": ("dytox", "official", "plain", "flip-crop"),
     "train.optimizer": ("adamw", "sgd"),
     "train.schedule": ("constant", "cosine", "drops"),
+    "train.precision": ("float32", "bfloat16", "float16"),
 }
 
 # By method, its options under the name of an earlier version -> today's
@@ -151,6 +152,9 @@ class TrainRecipe:
             epoch 0. 1 reproduces loops that set the rate after an epoch.
         micro_batch: Largest number of images whose activations are in memory at a time; None for
             the whole batch. The gradients are those of the whole batch, up to rounding.
+        precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
+            training under torch's autocast.
+        compile: Compile the forward pass of the model with torch.compile.
 
     Raises:
         ValueError: If a value is not allowed or has no effect with the others.
@@ -175,6 +179,8 @@ class TrainRecipe:
     warm_up_lr: float | int | None
     schedule_delay: int
     micro_batch: int | None
+    precision: str
+    compile: bool
 
     def __post_init__(self) -> None:
         positive(
@@ -367,11 +373,13 @@ class Recipe:
                 f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
             )
 
-        if self.train.micro_batch is not None and not accepts(method, "micro_batch"):
-            raise ValueError(
-                f"{method} computes its batches at once: train.micro_batch must be none, got "
-                f"{self.train.micro_batch}."
-            )
+        for leaf in ON_HARDWARE:
+            name, usual = leaf.removeprefix("train."), SINCE_0_1[leaf]
+            given = getattr(self.train, name)
+            if given != usual and not accepts(method, name):
+                raise ValueError(
+                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {given}."
+                )
 
     def leaves(self) -> dict[str, Value]:
         """All values of the recipe.

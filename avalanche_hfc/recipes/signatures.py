@@ -35,6 +35,8 @@ GIVEN = (
     "buffer_transform",
     "image_size",
     "micro_batch",
+    "precision",
+    "compile",
 )  # arguments that no option sets: the engine passes them, or the recipe has them elsewhere
 PLAIN = (bool, int, float, str, NoneType)
 OF_TIMM = {

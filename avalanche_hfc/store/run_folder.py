@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from avalanche_hfc._earlier import OF_EVERY_RECIPE, SINCE_0_1
+from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes.schema import Recipe, with_current_names
@@ -375,7 +375,7 @@ def settings(recipe: Record) -> Json:
     came after it was written. Where a value comes from is no setting.
     """
     held = flat_leaves(recipe)
-    return held | {leaf: SINCE_0_1[leaf] for leaf in OF_EVERY_RECIPE if leaf not in held}
+    return held | {leaf: SINCE_0_1[leaf] for leaf in ON_HARDWARE if leaf not in held}
 
 
 def flat_leaves(recipe: Record, prefix: str = "") -> Json:

@@ -41,10 +41,12 @@ from avalanche_hfc.strategies._base.checks import (
     checked_count,
     named_dtypes,
 )
+from avalanche_hfc.strategies._base.compilation import compile_model
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
+from avalanche_hfc.strategies._base.precision import Precision
 from avalanche_hfc.strategies._base.ranks import check_agreement, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -82,13 +84,18 @@ class IncrementalTemplate(SupervisedTemplate):
         micro_batch: Compute a batch in pieces of at most this many images, so that the activations
             of one piece are held at a time; None to compute it at once. The gradients are those of
             the whole batch, up to rounding, for one more forward pass.
+        precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
+            training under torch's autocast. Weights, losses and evaluation stay in float32. float16
+            scales the gradients, and needs a GPU.
+        compile: Compile the forward pass of the model with torch.compile. What cannot be compiled
+            runs uncompiled, with a warning.
         **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `criterion`,
             `train_mb_size`, `train_epochs`, `device` and `evaluator`.
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
             requires gradients. With `micro_batch`, if the model has batch norm, dropout or
-            drop-path.
+            drop-path. With ``precision="float16"``, if `device` is a CPU.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -122,9 +129,16 @@ class IncrementalTemplate(SupervisedTemplate):
         reset_optimizer: bool = True,
         drop_last: bool = False,
         micro_batch: int | None = None,
+        precision: str = "float32",
+        compile: bool = False,
         **base_kwargs: object,
     ):
-        check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
+        check_flags(
+            type(self).__name__,
+            reset_optimizer=reset_optimizer,
+            drop_last=drop_last,
+            compile=compile,
+        )
         check_single_head(type(self).__name__, model)
         if self.trains_model:
             check_optimizer(type(self).__name__, model, optimizer)
@@ -142,6 +156,8 @@ class IncrementalTemplate(SupervisedTemplate):
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
         self.micro_batch = micro_batch
+        self.precision = Precision(type(self).__name__, precision, self.device)
+        self.compile = compile
         self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
@@ -227,6 +243,8 @@ class IncrementalTemplate(SupervisedTemplate):
         self.dataloader: Any = self.shared(self.dataloader)
         if world().several:
             use_global_layers(self.model)
+        if self.compile:
+            compile_model(self.model)
         event = self.progress.restore_step(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
@@ -242,7 +260,8 @@ class IncrementalTemplate(SupervisedTemplate):
                 self._stop_training = False
                 break
             self.losses.start()
-            self.training_epoch(**kwargs)
+            with self.precision.autocast():
+                self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
         if event != "after_training_exp":
             run_phases(self, self.phases(), event, saved, **kwargs)
@@ -310,20 +329,19 @@ class IncrementalTemplate(SupervisedTemplate):
             return self.model_logits()
         columns = [self.mb_x, *(getattr(self, name) for name in self.rows_read)]
         logits, *found = self.in_pieces(self._piece, *columns)
-        vars(self).update(zip(self.rows_set, found, strict=True))
+        self.__dict__.update(zip(self.rows_set, found, strict=True))
         return logits
 
     def _piece(self, x: Tensor, *rows: Tensor | None) -> tuple[Any, ...]:
         """`model_logits` of some images of the batch, and the rows that it sets."""
-        batch, names = self.mbatch, {*self.rows_read, *self.rows_set}
+        names = ("mbatch", *self.rows_read, *self.rows_set)
         before = {name: getattr(self, name) for name in names}
-        self.mbatch = [x, *batch[1:]]
-        vars(self).update(zip(self.rows_read, rows, strict=True))
+        self.mbatch = [x, *before["mbatch"][1:]]
+        self.__dict__.update(zip(self.rows_read, rows, strict=True))
         try:
             return self.model_logits(), *(getattr(self, name) for name in self.rows_set)
         finally:  # it is called again in the backward pass, and may then end early
-            self.mbatch = batch
-            vars(self).update(before)
+            self.__dict__.update(before)
 
     def model_logits(self) -> Tensor:
         """Hook: compute the logits of the current batch, in training and in evaluation.
@@ -488,10 +506,23 @@ class IncrementalTemplate(SupervisedTemplate):
         return mean if self.share is None else self.share.average(mean)
 
     def backward(self) -> None:
-        if self.share is None:
-            super().backward()
-        else:
-            self.gradient_mean.backward(self.loss * self.share.scale, self.model)
+        self.differentiate(self.loss, self.model, self.optimizer)
+
+    def differentiate(self, loss: Tensor, module: Module, optimizer: Optimizer) -> None:
+        """Compute the gradients of a loss of the whole batch.
+
+        Args:
+            loss: A scalar.
+            module: The module that is trained.
+            optimizer: The optimizer of its parameters.
+        """
+        with self.precision.full():
+            loss = self.precision.scaled(loss)
+            if self.share is None:
+                loss.backward()
+            else:
+                self.gradient_mean.backward(loss * self.share.scale, module)
+            self.precision.unscale(optimizer)
 
     # Data
 
