@@ -51,3 +51,8 @@ def shortened(values: Sequence, limit: int = 10) -> str:
     """
     shown = ", ".join(str(value) for value in values[:limit])
     return shown if len(values) <= limit else f"{shown} … ({len(values)} in all)"
+
+
+def printable(name: str) -> str:
+    """A name with control characters and undecodable bytes written as escapes."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)

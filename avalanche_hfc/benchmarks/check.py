@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from avalanche_hfc._names import shortened
+from avalanche_hfc._names import printable, shortened
 from avalanche_hfc.benchmarks._decode import read_image
 from avalanche_hfc.benchmarks._npz import as_bytes, load_npz, npz_class_names, npz_records
 from avalanche_hfc.benchmarks._records import FileRecord, Records
@@ -349,8 +349,3 @@ def of_names(tree: Tree) -> Iterator[Finding]:
             "LUCIR's ImageNet-100 (drawn with seed 1993), not the paper's first 100 synsets",
             (str(tree.root),),
         )
-
-
-def printable(name: str) -> str:
-    """A name with control characters and undecodable bytes written as escapes."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from avalanche_hfc.benchmarks.check import printable
+from avalanche_hfc._names import printable
 from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading

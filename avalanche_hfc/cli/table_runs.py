@@ -222,9 +222,9 @@ class TableRunBar(RunBar):
 
     leave = False
 
-    def __init__(self, title: str, said: set[str]):
+    def __init__(self, title: str, said: set[str] | None = None):
         super().__init__(title)
-        self.said = said
+        self.said = set() if said is None else said
 
     def remark(self, line: str) -> None:
         if line not in self.said:

@@ -181,12 +181,14 @@ def steps_of(rows: Rows, run: tuple[str, int]) -> Lines:
 
 
 def differences(before: Sequence[Record], now: Sequence[Record]) -> list[str]:
-    """What differs between the steps of two runs, their times apart; in words."""
+    """What differs between the steps of two runs, in words. Times and what was not measured before
+    are left out.
+    """
     if len(before) != len(now):
         return [f"{len(before)} steps, now {len(now)}"]
     return [
         f"{column} of step {int(line['step']) + 1} was {line[column]}, is {other[column]}"
         for line, other in zip(before, now, strict=True)
         for column in COLUMNS["steps"]
-        if column not in TIMES and line[column] != other[column]
+        if column not in TIMES and line[column] not in ("", other[column])
     ]

@@ -177,7 +177,7 @@ def test_the_committed_rows_on_digits_are_reproduced(script, tmp_path, monkeypat
         for row in rows(committed / "steps.csv")
         if (row["method"], row["losses"], row["seed"]) == ("herding-replay", "host", seed)
     ]
-    (conditions,) = json.loads((committed / "machine.json").read_text())["trained with"]
+    conditions, *_ = json.loads((committed / "machine.json").read_text())["trained with"]
     line = {"recipe": name, "seed": seed, "machine": conditions["machine"]} | conditions["versions"]
     for file, lines in {"steps": kept, "runs": [line]}.items():
         blank = dict.fromkeys(COLUMNS[file], "")
