@@ -2,13 +2,16 @@
 version trained.
 """
 
-SINCE_0_1: dict[str, bool | int | float | None] = {
+SINCE_0_1: dict[str, bool | int | float | str | None] = {
     "data.train_per_class": None,
     "data.test_per_class": None,
     "data.num_classes": None,
     "data.hold_out": None,
     "train.decay_all": True,
     "train.schedule_delay": 0,
+    "train.micro_batch": None,
+    "train.precision": "float32",
+    "train.compile": False,
     "model.stage_relu": None,
     "method.reset_optimizer": False,
     "method.drop_last": False,
@@ -20,3 +23,5 @@ SINCE_0_1: dict[str, bool | int | float | None] = {
     "method.repeats": 1,
     "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
 }
+# of every recipe; runs of this version from before do not say them either
+ON_HARDWARE = ("train.micro_batch", "train.precision", "train.compile")

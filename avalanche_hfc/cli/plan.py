@@ -51,6 +51,12 @@ from avalanche_hfc.recipes.user_data import with_data
     show_default=True,
     help="Training batches to time in each of two steps.",
 )
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Of a recipe: instead of timing it, which precision and micro-batch fit a card of this "
+    "size, such as 8GB.",
+)
 @click.pass_context
 def plan(
     context: click.Context,
@@ -61,6 +67,7 @@ def plan(
     data_root: Path | None,
     synthetic: bool,
     batches: int,
+    memory: str | None,
 ) -> None:
     """Hours, memory and disk that RECIPE, or all runs of TABLE, need, from a few timed batches.
     Nothing is written.
@@ -76,6 +83,11 @@ def plan(
 
     devices = [check_device(device) for device in devices]
     is_table = name in ALL_TABLES
+    if memory is not None:
+        if is_table:
+            raise click.UsageError(f"--memory is for a recipe; {name} is a table.")
+        tell_memory(override(recipe(name), given), memory)
+        return
     if is_table:
         chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), given)]
     else:
@@ -100,6 +112,28 @@ def plan(
             tell_table(f"{name} @{scale}", device, finished, seeds, synthetic=synthetic)
         else:
             tell(chosen[0], device, finished[0], synthetic=synthetic)
+
+
+def tell_memory(chosen: Recipe, memory: str) -> None:
+    """Which precision and micro-batch fit."""
+    from avalanche_hfc.tasks.memory import advice, fits, num_bytes
+
+    room = num_bytes(memory)
+    found = fits(chosen, room)
+    click.echo(f"{chosen.name} in {size(room)}, about")
+    for fit in found:
+        holds = (
+            "whole batch"
+            if fit.micro_batch == fit.batch_size
+            else f"micro-batch of {fit.micro_batch}"
+            if fit.micro_batch
+            else "does not fit"
+        )
+        click.echo(
+            f"  {fit.precision:<9} {size(fit.fixed)} and {size(fit.per_image)} per image, "
+            f"{size(fit.whole)} for {fit.batch_size} images: {holds}"
+        )
+    click.echo(f"  hfc run   {advice(found) or 'no setting fits'}")
 
 
 def tell_table(

@@ -14,6 +14,7 @@ from timm.models import get_pretrained_cfg
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Options
 from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks._scenario import SplitBenchmark
@@ -208,6 +209,11 @@ def build_strategy(
         for name, value in (("mem_size", memory.mem_size), ("per_class", memory.per_class))
         if value is not None
     }
+    hardware = {
+        leaf.removeprefix("train."): value
+        for leaf, value in recipe.leaves().items()
+        if leaf in ON_HARDWARE and value != SINCE_0_1[leaf]
+    }
     return method_class(recipe.method.name)(
         model=model,
         optimizer=build_optimizer(train, model),
@@ -218,5 +224,6 @@ def build_strategy(
         evaluator=EvaluationPlugin(),
         plugins=[SchedulePlugin(train, total_steps=recipe.data.total_steps), *plugins],
         **budget,
+        **hardware,
         **dict(recipe.method.options),
     )

@@ -190,6 +190,8 @@ def depends_on_batch(module: nn.Module) -> bool:
         return True
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
+    if isinstance(module, DropPath):
+        return module.drop_prob > 0
     held = [getattr(module, name, 0.0) for name in ("attn_drop", "dropout")]
     given = [getattr(each, "p", each) for each in held if module is not each]
     attends = hasattr(module, "qkv") or isinstance(module, nn.MultiheadAttention)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_type_hints
 
-from avalanche_hfc._earlier import SINCE_0_1
+from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.options import Option, Value, check
 from avalanche_hfc.recipes.signatures import (
+    accepts,
     method_options,
     model_options,
     total_only,
@@ -30,6 +31,7 @@ CHOICES = {
     "data.transforms": ("dytox", "official", "plain", "flip-crop"),
     "train.optimizer": ("adamw", "sgd"),
     "train.schedule": ("constant", "cosine", "drops"),
+    "train.precision": ("float32", "bfloat16", "float16"),
 }
 
 # By method, its options under the name of an earlier version -> today's
@@ -148,6 +150,11 @@ class TrainRecipe:
             for the rule above.
         schedule_delay: Epoch e has the learning rate of epoch e - schedule_delay, but at least of
             epoch 0. 1 reproduces loops that set the rate after an epoch.
+        micro_batch: Largest number of images whose activations are in memory at a time; None for
+            the whole batch. The gradients are those of the whole batch, up to rounding.
+        precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
+            training under torch's autocast.
+        compile: Compile the forward pass of the model with torch.compile.
 
     Raises:
         ValueError: If a value is not allowed or has no effect with the others.
@@ -171,6 +178,9 @@ class TrainRecipe:
     warm_up_epochs: int
     warm_up_lr: float | int | None
     schedule_delay: int
+    micro_batch: int | None
+    precision: str
+    compile: bool
 
     def __post_init__(self) -> None:
         positive(
@@ -182,6 +192,7 @@ class TrainRecipe:
             epochs=self.epochs,
             first_epochs=self.first_epochs,
             drop_factor=self.drop_factor,
+            micro_batch=self.micro_batch,
         )
         if self.weight_decay < 0 or self.warm_up_epochs < 0:
             raise ValueError(
@@ -201,6 +212,11 @@ class TrainRecipe:
         self._only_with("drop_factor", "schedule", "drops", self.drop_factor is not None)
         if self.warm_up_lr is not None and not self.warm_up_epochs:
             raise ValueError("train.warm_up_lr acts only with warm_up_epochs of 1 or more.")
+        if self.micro_batch is not None and self.micro_batch > self.batch_size:
+            raise ValueError(
+                f"train.micro_batch must be at most train.batch_size ({self.batch_size}), got "
+                f"{self.micro_batch}."
+            )
         if self.schedule_delay < 0:
             raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
         if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:
@@ -356,6 +372,14 @@ class Recipe:
             raise ValueError(
                 f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
             )
+
+        for leaf in ON_HARDWARE:
+            name, usual = leaf.removeprefix("train."), SINCE_0_1[leaf]
+            given = getattr(self.train, name)
+            if given != usual and not accepts(method, name):
+                raise ValueError(
+                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {given}."
+                )
 
     def leaves(self) -> dict[str, Value]:
         """All values of the recipe.

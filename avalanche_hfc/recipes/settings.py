@@ -49,6 +49,9 @@ NEUTRAL = {
     "train.warm_up_epochs": 0,
     "train.warm_up_lr": None,
     "train.schedule_delay": 0,
+    "train.micro_batch": None,
+    "train.precision": "float32",
+    "train.compile": False,
 }
 VITS: dict[str, dict[str, Value]] = {
     scale: {

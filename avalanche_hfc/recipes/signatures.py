@@ -34,6 +34,9 @@ GIVEN = (
     "per_class",
     "buffer_transform",
     "image_size",
+    "micro_batch",
+    "precision",
+    "compile",
 )  # arguments that no option sets: the engine passes them, or the recipe has them elsewhere
 PLAIN = (bool, int, float, str, NoneType)
 OF_TIMM = {
@@ -108,6 +111,11 @@ def model_options(name: str) -> dict[str, Option]:
         if "backbone_options" in parameters(cls):
             options |= OF_TIMM
     return options
+
+
+def accepts(name: str, argument: str) -> bool:
+    """Whether the class of a method has this argument."""
+    return argument in parameters(method_class(name))
 
 
 def without_memory(name: str) -> bool:

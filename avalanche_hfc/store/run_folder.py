@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes.schema import Recipe, with_current_names
@@ -369,15 +370,20 @@ def blank(value: object) -> object:
     return "" if value is None or value != value else value
 
 
-def settings(recipe: Record, prefix: str = "") -> Json:
-    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
-    no setting.
+def settings(recipe: Record) -> Json:
+    """The leaves of a recipe by dotted path, as JSON gives them back, with the values of those that
+    came after it was written. Where a value comes from is no setting.
     """
+    held = flat_leaves(recipe)
+    return held | {leaf: SINCE_0_1[leaf] for leaf in ON_HARDWARE if leaf not in held}
+
+
+def flat_leaves(recipe: Record, prefix: str = "") -> Json:
     flat: Json = {}
     for name, value in json.loads(json.dumps(recipe)).items():
         path = f"{prefix}{name}"
         if path not in NO_SETTINGS:
-            flat |= settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
+            flat |= flat_leaves(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return flat
 
 

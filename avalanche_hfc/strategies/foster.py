@@ -72,6 +72,8 @@ class FOSTER(ReplayMethod):
         "compress_lr",
     )
     distils = True
+    rows_read = ("mb_prefix", "_old")
+    rows_set = ("_auxiliary",)
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class FOSTER(ReplayMethod):
         self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, self.first_groups.lr)
         self.student: Any = None
         self._auxiliary: Tensor | None = None
+        self._old: Tensor | None = None  # φ° of the batch
         self._weights: dict[float, Tensor] = {}
 
     # Boosting
@@ -126,7 +129,15 @@ class FOSTER(ReplayMethod):
             return super().model_logits()
         new = self.embed_batch()
         self._auxiliary = self.model.head.single(new)
-        return self.model.head.boost(self._teacher_outputs()[0], new)
+        return self.model.head.boost(self._old, new)
+
+    def _before_forward(self, **kwargs: object) -> None:
+        super()._before_forward(**kwargs)
+        self._old = self._teacher_outputs()[0] if self.num_old else None
+
+    def _after_training_iteration(self, **kwargs: object) -> None:
+        super()._after_training_iteration(**kwargs)
+        self._old = None
 
     def _teacher_outputs(self) -> tuple[Tensor, Tensor]:
         """(φ°(x), z°) from one forward: φ° of the images of this rank, z° of the whole batch."""
@@ -241,7 +252,7 @@ class FOSTER(ReplayMethod):
             boosted = self.gathered(
                 self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
             )
-        logits = self.whole(lambda: self.student(x))
+        logits = self.whole(lambda: self.in_pieces(self.student, x))
         steps = StepTable.of(self).on(logits)
         return {
             "compression": compression(

@@ -12,6 +12,7 @@ from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.tasks import plan as plan_module
+from avalanche_hfc.tasks.memory import fits, image_bytes
 from avalanche_hfc.tasks.plan import (
     CHECKPOINTS,
     Stopwatch,
@@ -179,3 +180,55 @@ def test_missing_data_is_told_with_the_way_out(tmp_path):
         hfc("plan", "folder", "--synthetic")
     with pytest.raises(ValueError, match="name the folder of images with --data"):
         hfc("plan", "folder")
+
+
+def told_of_memory(*given):
+    return hfc("plan", "digits-b50-t5-hfc@demo", "--memory", *given).splitlines()
+
+
+def test_memory_tells_the_largest_micro_batch_that_fits():
+    """Weights twice, gradients and two moments; then the activations of as many images as fit."""
+    model = build_model(DIGITS)
+    model.head.grow(range(10))
+    weights = sum(p.numel() * 4 for p in model.parameters())
+    (fit, *_) = fits(DIGITS, 10**9)
+    images = DIGITS.train.batch_size * 8 * 8 * 4
+    assert fit.fixed == pytest.approx(5 * weights + images, rel=0.01)
+    assert fit.micro_batch == fit.batch_size == DIGITS.train.batch_size
+    room = fit.fixed + 5 * fit.per_image + fit.per_image // 2
+    assert fits(DIGITS, room)[0].micro_batch == 5
+    assert [own.micro_batch for own in fits(DIGITS, fit.fixed // 2)] == [0, 0, 0]
+
+
+def test_activations_are_those_that_a_backward_pass_reads():
+    """Of two linear layers with a ReLU: its output, once. The images of a batch are there anyway."""
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3))
+    assert image_bytes(model, torch.zeros(4, 10), None) == 4 * 20
+
+
+def test_half_precision_keeps_less_of_each_image():
+    float32, bfloat16, float16 = fits(DIGITS, 10**9)
+    assert 0.4 < bfloat16.per_image / float32.per_image < 0.9
+    assert bfloat16.per_image == float16.per_image and bfloat16.fixed > float32.fixed
+
+
+def test_memory_is_told_with_the_options_of_hfc_run():
+    assert told_of_memory("1GB")[-1].endswith("as it is")
+    assert "does not fit" in told_of_memory("1kB")[1]
+    assert told_of_memory("1kB")[-1].endswith("no setting fits")
+    fit = fits(DIGITS, 10**9)[0]
+    room = f"{(fit.fixed + 9.5 * fit.per_image) / 1e3:.3f}kB"
+    assert told_of_memory(room)[-1].endswith("--micro-batch 9")
+
+
+def test_batch_norm_fits_whole_or_not_at_all():
+    resnet = recipe("digits-b0-t5-podnet-resnet32@demo")
+    fit = fits(resnet, 10**9)[0]
+    assert fit.micro_batch == fit.batch_size
+    assert fits(resnet, fit.whole - 1)[0].micro_batch == 0
+
+
+@pytest.mark.parametrize("given", ["8", "GB", "-1GB", "eight GB"])
+def test_a_memory_that_is_no_size_is_refused(given):
+    with pytest.raises(ValueError, match="must be a size such as 8GB or 512MB"):
+        hfc("plan", "digits-b0-t5-hfc@demo", f"--memory={given}")

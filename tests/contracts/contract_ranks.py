@@ -47,13 +47,13 @@ def no_gathering():
         Share.gather, Share.scale = gather, scale
 
 
-def trained(name, *, model="vit", dtype="float32", batch=BATCH, gathering=True):
+def trained(name, *, model="vit", dtype="float32", batch=BATCH, gathering=True, **options):
     """Two steps of a strategy: weights, exemplars, and what it predicts."""
     torch.set_default_dtype(torch.float32)
     case, kind = BY_NAME[name], getattr(torch, dtype)
     seed()
     network = (small_cnn() if model == "resnet" else case.entry.model()).to(kind)
-    strategy = build(case, model=network, train_mb_size=batch)
+    strategy = build(case, model=network, train_mb_size=batch, **options)
     strategy.draw_seed = 3
     benchmark = benchmark_of(per_class=5, dtype=kind)
     with nullcontext() if gathering else no_gathering():
@@ -71,6 +71,16 @@ def trained(name, *, model="vit", dtype="float32", batch=BATCH, gathering=True):
         "confusion": counts.confusion,
         "loss": strategy.losses.means["total"],
     }
+
+
+def distance(one, other):
+    """The largest difference of two sets of weights, relative to weights above 1."""
+    assert one.keys() == other.keys()
+    return max(
+        float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max())
+        for a, b in ((one[name], other[name]) for name in one)
+        if a.numel()
+    )
 
 
 def random_layers():

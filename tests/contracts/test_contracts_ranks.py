@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_ranks import BY_NAME, do, on_ranks
+from contract_ranks import BY_NAME, distance, do, on_ranks
 from tiny_runs import rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
@@ -15,6 +15,7 @@ RESNETS = [
 NORMS = [("normed", (size,), {}) for size in (7, 1)]
 VITS = [("trained", (name,), {}) for name in BY_NAME]
 RANDOM = ("random_layers", (), {})
+PIECES = ("trained", ("foster hfc",), {"micro_batch": 2})  # of shares of 5 and 4 rows
 EVEN = ("trained", ("hfc",), {"batch": 10})  # without gathering a rank must have rows of its own
 NO_GATHERING = ("trained", ("hfc",), {"batch": 10, "gathering": False})
 TALK = [("disagreeing", (), {}), ("refused", (), {})]
@@ -29,16 +30,6 @@ def bound(job):
 
 def label(job):
     return " ".join([str(value) for value in (*job[1], *job[2].values())]) or job[0]
-
-
-def distance(one, other):
-    """The largest difference of two sets of weights, relative to weights above 1."""
-    assert one.keys() == other.keys()
-    return max(
-        float(((a.double() - b.double()).abs() / a.double().abs().clamp(min=1)).max())
-        for a, b in ((one[name], other[name]) for name in one)
-        if a.numel()
-    )
 
 
 def check_equal(one, several, bound):
@@ -56,13 +47,13 @@ def two_ranks(tmp_path_factory):
     """job -> its results on two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     run = ("folder_run", (str(folder / "run"),), {})
-    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, NO_GATHERING, *TALK, run]
+    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, NO_GATHERING, *TALK, run]
     results = on_ranks(2, folder, jobs)
     found = {label(job): list(each) for job, *each in zip(jobs, *results, strict=True)}
     return found | {"folder": folder}
 
 
-@pytest.mark.parametrize("job", [*VITS, *RESNETS, *NORMS, RANDOM], ids=label)
+@pytest.mark.parametrize("job", [*VITS, *RESNETS, *NORMS, RANDOM, PIECES], ids=label)
 def test_two_ranks_train_what_one_rank_trains(two_ranks, job):
     check_equal(do(job), two_ranks[label(job)], bound(job))
 

@@ -138,4 +138,5 @@ class OnePass(FrozenBackbone):
         """Do nothing: no loss is differentiated."""
 
     def optimizer_step(self) -> None:
-        self.learn(self.gathered(self.frozen_embedding()), self.mb_y)
+        with self.precision.full():
+            self.learn(self.gathered(self.frozen_embedding().to(self.mb_x.dtype)), self.mb_y)

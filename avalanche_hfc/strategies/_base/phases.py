@@ -192,12 +192,10 @@ class Phase:
         self.batch = (x, targets)
         tell_plugins(strategy, "before_phase_iteration")
         self.optimizer.zero_grad()
-        terms = self.loss(x, targets)
-        total = sum_of(terms)
-        if strategy.share is None:
-            total.backward()
-        else:
-            strategy.gradient_mean.backward(total * strategy.share.scale, self.module())
+        with strategy.precision.autocast():
+            terms = self.loss(x, targets)
+            total = sum_of(terms)
+        strategy.differentiate(total, self.module(), self.optimizer)
         if self.limit is not None:
             clip_grad_value_(
                 [

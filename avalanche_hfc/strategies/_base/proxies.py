@@ -67,6 +67,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
     tune_fraction = 0.5
     tune_limit = LARGEST_GRADIENT
     needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")
+    rows_set = ("mb_features",)
 
     def __init__(
         self,

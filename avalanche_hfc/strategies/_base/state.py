@@ -100,6 +100,7 @@ def save_state(strategy: Strategy) -> State:
                 if isinstance(value, int | float)
             },
             "random": random_state(strategy.device),
+            "gradient_scale": strategy.precision.state_dict(),
         }
     )
 
@@ -181,6 +182,7 @@ def load_rest(strategy: Strategy, state: State) -> None:
     strategy.losses.means = dict(state["losses"])
     strategy.evaluator.last_metric_results = dict(state["metrics"])
     set_random_state(state["random"], strategy.device)
+    strategy.precision.load_state_dict(state.get("gradient_scale", {}))
 
 
 def load_teacher(strategy: Strategy, state: State) -> None:

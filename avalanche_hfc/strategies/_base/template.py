@@ -22,6 +22,7 @@ from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.parallel import Share, ShareLoader, world
 from avalanche_hfc.parallel.layers import taken, use_global_layers
+from avalanche_hfc.parallel.pieces import check_divisible, in_pieces
 from avalanche_hfc.parallel.reduction import GradientMean
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.steps import (
@@ -37,12 +38,15 @@ from avalanche_hfc.strategies._base.checks import (
     check_flags,
     check_labels,
     check_optimizer,
+    checked_count,
     named_dtypes,
 )
+from avalanche_hfc.strategies._base.compilation import compile_model
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
+from avalanche_hfc.strategies._base.precision import Precision
 from avalanche_hfc.strategies._base.ranks import check_agreement, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
@@ -77,12 +81,21 @@ class IncrementalTemplate(SupervisedTemplate):
         drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
             Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
             precedence.
+        micro_batch: Compute a batch in pieces of at most this many images, so that the activations
+            of one piece are held at a time; None to compute it at once. The gradients are those of
+            the whole batch, up to rounding, for one more forward pass.
+        precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
+            training under torch's autocast. Weights, losses and evaluation stay in float32. float16
+            scales the gradients, and needs a GPU.
+        compile: Compile the forward pass of the model with torch.compile. What cannot be compiled
+            runs uncompiled, with a warning.
         **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `criterion`,
             `train_mb_size`, `train_epochs`, `device` and `evaluator`.
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
-            requires gradients.
+            requires gradients. With `micro_batch`, if the model has batch norm, dropout or
+            drop-path. With ``precision="float16"``, if `device` is a CPU.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -97,6 +110,9 @@ class IncrementalTemplate(SupervisedTemplate):
     resumable: ClassVar[bool] = True
     inference = "head"
     trains_model: ClassVar[bool] = True  # whether it trains every parameter that is not frozen
+    # attributes with a row for each image that `model_logits` reads and sets, beside `mb_x`
+    rows_read: ClassVar[tuple[str, ...]] = ("mb_prefix",)
+    rows_set: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "__init__" in vars(cls):
@@ -112,12 +128,24 @@ class IncrementalTemplate(SupervisedTemplate):
         eval_mb_size: int | None = None,
         reset_optimizer: bool = True,
         drop_last: bool = False,
+        micro_batch: int | None = None,
+        precision: str = "float32",
+        compile: bool = False,
         **base_kwargs: object,
     ):
-        check_flags(type(self).__name__, reset_optimizer=reset_optimizer, drop_last=drop_last)
+        check_flags(
+            type(self).__name__,
+            reset_optimizer=reset_optimizer,
+            drop_last=drop_last,
+            compile=compile,
+        )
         check_single_head(type(self).__name__, model)
         if self.trains_model:
             check_optimizer(type(self).__name__, model, optimizer)
+        if micro_batch is not None:
+            checked_count(type(self).__name__, "micro_batch", micro_batch)
+            if self.trains_model:
+                check_divisible(type(self).__name__, model)
         super().__init__(
             model=model,
             optimizer=optimizer,
@@ -127,6 +155,9 @@ class IncrementalTemplate(SupervisedTemplate):
         )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
+        self.micro_batch = micro_batch
+        self.precision = Precision(type(self).__name__, precision, self.device)
+        self.compile = compile
         self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
@@ -212,6 +243,8 @@ class IncrementalTemplate(SupervisedTemplate):
         self.dataloader: Any = self.shared(self.dataloader)
         if world().several:
             use_global_layers(self.model)
+        if self.compile:
+            compile_model(self.model)
         event = self.progress.restore_step(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
@@ -227,7 +260,8 @@ class IncrementalTemplate(SupervisedTemplate):
                 self._stop_training = False
                 break
             self.losses.start()
-            self.training_epoch(**kwargs)
+            with self.precision.autocast():
+                self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
         if event != "after_training_exp":
             run_phases(self, self.phases(), event, saved, **kwargs)
@@ -267,7 +301,7 @@ class IncrementalTemplate(SupervisedTemplate):
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
         check_labels(type(self).__name__, self.mb_y)
         with named_dtypes(type(self).__name__, self.model, self.mb_x):
-            logits = self.whole(self.model_logits)
+            logits = self.whole(self.batch_logits)
         check_logits(logits)
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
@@ -285,8 +319,36 @@ class IncrementalTemplate(SupervisedTemplate):
             return logits  # evaluated before the first step: what was trained before counts
         return logits.masked_fill(table.on(logits) < 0, UNSEEN_LOGIT)
 
+    def batch_logits(self) -> Tensor:
+        """The logits of the current batch, in pieces if the strategy has a `micro_batch`.
+
+        Returns:
+            The logits of the model, shape ``(b, C)``.
+        """
+        if not self.divides(self.mb_x):
+            return self.model_logits()
+        columns = [self.mb_x, *(getattr(self, name) for name in self.rows_read)]
+        logits, *found = self.in_pieces(self._piece, *columns)
+        self.__dict__.update(zip(self.rows_set, found, strict=True))
+        return logits
+
+    def _piece(self, x: Tensor, *rows: Tensor | None) -> tuple[Any, ...]:
+        """`model_logits` of some images of the batch, and the rows that it sets."""
+        names = ("mbatch", *self.rows_read, *self.rows_set)
+        before = {name: getattr(self, name) for name in names}
+        self.mbatch = [x, *before["mbatch"][1:]]
+        self.__dict__.update(zip(self.rows_read, rows, strict=True))
+        try:
+            return self.model_logits(), *(getattr(self, name) for name in self.rows_set)
+        finally:  # it is called again in the backward pass, and may then end early
+            self.__dict__.update(before)
+
     def model_logits(self) -> Tensor:
         """Hook: compute the logits of the current batch, in training and in evaluation.
+
+        With `micro_batch` it is called for each piece of a batch, and again in the backward pass:
+        `mb_x` and the attributes in `rows_read` are then those of the piece, and the attributes in
+        `rows_set` are put together. It must change nothing else.
 
         Returns:
             The logits of the model, shape ``(b, C)``. The columns of classes not seen yet are
@@ -383,6 +445,40 @@ class IncrementalTemplate(SupervisedTemplate):
             rows = forward()
         return self.share.gather(rows)
 
+    def divides(self, x: Tensor) -> bool:
+        """Whether these images are trained in pieces.
+
+        Args:
+            x: Images, shape ``(b, c, h, w)``.
+
+        Returns:
+            True in training if they are more than `micro_batch`. A frozen backbone keeps no
+            activations, so its batches are not divided.
+        """
+        return (
+            self.micro_batch is not None
+            and self.trains_model
+            and self.is_training
+            and len(x) > self.micro_batch
+        )
+
+    def in_pieces(self, forward: Callable[..., Any], x: Tensor, *columns: Tensor | None) -> Any:
+        """Compute rows of a training batch in pieces, if the strategy has a `micro_batch`.
+
+        Args:
+            forward: Computes rows from images and columns. It is called again in the backward
+                pass, and must change nothing.
+            x: Images, shape ``(b, c, h, w)``.
+            *columns: Further tensors with a row for each image, or None.
+
+        Returns:
+            What `forward` returns for all images.
+        """
+        if not self.divides(x):
+            return forward(x, *columns)
+        assert self.micro_batch is not None
+        return in_pieces(forward, (x, *columns), piece_size=self.micro_batch)
+
     def gathered(self, rows: Tensor) -> Tensor:
         """The rows of the whole batch, from those of the images of this rank.
 
@@ -410,10 +506,23 @@ class IncrementalTemplate(SupervisedTemplate):
         return mean if self.share is None else self.share.average(mean)
 
     def backward(self) -> None:
-        if self.share is None:
-            super().backward()
-        else:
-            self.gradient_mean.backward(self.loss * self.share.scale, self.model)
+        self.differentiate(self.loss, self.model, self.optimizer)
+
+    def differentiate(self, loss: Tensor, module: Module, optimizer: Optimizer) -> None:
+        """Compute the gradients of a loss of the whole batch.
+
+        Args:
+            loss: A scalar.
+            module: The module that is trained.
+            optimizer: The optimizer of its parameters.
+        """
+        with self.precision.full():
+            loss = self.precision.scaled(loss)
+            if self.share is None:
+                loss.backward()
+            else:
+                self.gradient_mean.backward(loss * self.share.scale, module)
+            self.precision.unscale(optimizer)
 
     # Data
 

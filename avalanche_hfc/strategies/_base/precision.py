@@ -1,0 +1,78 @@
+"""The precision of the forward passes of a training, and the scale of its gradients."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc._types import State
+
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Precision:
+    """Forward passes of a training under torch's autocast. Weights and losses stay in float32.
+
+    Gradients of float16 are scaled, so that small ones are not lost; a batch whose gradients
+    overflow changes no weight, and lowers the scale.
+
+    Args:
+        owner: The strategy, for the message.
+        name: ``"float32"`` for no autocast, ``"bfloat16"`` or ``"float16"``.
+        device: Where the model runs.
+
+    Raises:
+        ValueError: If the name is unknown, or float16 is asked for on a CPU.
+    """
+
+    def __init__(self, owner: str, name: str, device: torch.device):
+        self.dtype = lookup(PRECISIONS, name, "precision")
+        self.device = device
+        self.scaler: torch.amp.GradScaler | None = None
+        if self.dtype is torch.float16:
+            if device.type == "cpu":
+                raise ValueError(
+                    f"{owner}: precision 'float16' needs a GPU, got device 'cpu'. Use bfloat16 or "
+                    "float32."
+                )
+            self.scaler = torch.amp.GradScaler(device.type)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """A context for forward passes and losses; in float32 it changes nothing."""
+        return nullcontext() if self.dtype is None else torch.autocast(self.device.type, self.dtype)
+
+    def full(self) -> AbstractContextManager[object]:
+        """A context inside `autocast` for what it must not change, such as a backward pass."""
+        if self.dtype is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, enabled=False)
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss to differentiate."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Undo the scale in the gradients of an optimizer's parameters.
+
+        Gradients that are not finite become None, so that no optimizer uses them.
+        """
+        if self.scaler is None:
+            return
+        self.scaler.unscale_(optimizer)
+        self.scaler.update()
+        trained = [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in trained if p.grad is not None]
+        if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+            for parameter in trained:
+                parameter.grad = None
+
+    def state_dict(self) -> State:
+        """The scale and its history; empty without a scale."""
+        return {} if self.scaler is None else self.scaler.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        if self.scaler is not None and state:
+            self.scaler.load_state_dict(state)

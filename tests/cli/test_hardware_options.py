@@ -1,0 +1,90 @@
+"""Micro-batches, precision and compilation as values of a recipe: runs, refusals, old folders."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from image_folders import content, hfc
+
+from avalanche_hfc.cli.main import main
+from avalanche_hfc.recipes import recipe
+from avalanche_hfc.recipes.by_name import all_names
+
+NAME = "digits-b0-t5-hfc@demo"
+QUICK = "--epochs 1 --train-per-class 8 --test-per-class 8 --batch-size 8".split()
+
+
+def rows(folder, name):
+    with open(Path(folder) / NAME / "0" / f"{name}.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def losses(rows):
+    """The loss terms of each epoch."""
+    names = [name for name in rows[0] if name.startswith("loss")]
+    assert names
+    return [[float(row[name] or 0) for name in names] for row in rows]
+
+
+def test_a_run_in_pieces_has_the_rows_of_the_whole_batch(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "whole")
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "pieces", "--micro-batch", 3)
+    whole, pieces = (rows(tmp_path / out, "train") for out in ("whole", "pieces"))
+    assert losses(whole) == [pytest.approx(row, abs=1e-4) for row in losses(pieces)]
+    assert rows(tmp_path / "whole", "exemplars") == rows(tmp_path / "pieces", "exemplars")
+
+
+def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "full")
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "half", "--precision", "bfloat16")
+    held = json.loads((tmp_path / "half" / NAME / "0" / "recipe.json").read_text())
+    assert held["recipe"]["train"]["precision"] == "bfloat16"
+    full, half = (losses(rows(tmp_path / out, "train")) for out in ("full", "half"))
+    assert full != half and full[0] == pytest.approx(half[0], rel=0.1)
+
+
+def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path)
+    path = tmp_path / NAME / "0" / "recipe.json"
+    held = json.loads(path.read_text())
+    for leaf in ("micro_batch", "precision", "compile"):
+        del held["recipe"]["train"][leaf], held["recipe"]["sources"][f"train.{leaf}"]
+    path.write_text(json.dumps(held))
+    before = content(tmp_path)
+    hfc("run", NAME, *QUICK, "--out", tmp_path)
+    assert content(tmp_path) == before
+    with pytest.raises(ValueError, match="train.precision float32, now bfloat16"):
+        hfc("run", NAME, *QUICK, "--out", tmp_path, "--precision", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        (NAME, "--precision float16", "precision 'float16' needs a GPU, got device 'cpu'"),
+        (NAME, "--precision float64", "float32, bfloat16 or float16, got 'float64'"),
+        (NAME, "--micro-batch 0", "train.micro_batch must be a number above 0, got 0"),
+        (NAME, "--micro-batch 9", "at most train.batch_size (8), got 9"),
+        ("digits-b0-t5-podnet-resnet32@demo", "--micro-batch 4", "BatchNorm2d"),
+        (NAME, "--drop-path 0.1 --micro-batch 4", "DropPath"),
+        ("digits-b0-t5-avalanche-replay@demo", "--micro-batch 4", "has no micro_batch"),
+        ("digits-b0-t5-avalanche-replay@demo", "--precision bfloat16", "has no precision"),
+        ("digits-b0-t5-avalanche-replay@demo", "--compile true", "has no compile"),
+    ],
+)
+def test_what_cannot_be_is_one_line_before_anything_is_written(
+    monkeypatch, capsys, tmp_path, name, given, said
+):
+    words = ["hfc", "run", name, "--device", "cpu", "--out", str(tmp_path), "--batch-size", "8"]
+    monkeypatch.setattr("sys.argv", [*words, *given.split()])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("hfc: ")]
+    assert stop.value.code == 2 and said in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_recipes_of_the_paper_train_in_float32_at_once_and_uncompiled():
+    for name in all_names("paper"):
+        train = recipe(name).train
+        assert (train.micro_batch, train.precision, train.compile) == (None, "float32", False)
