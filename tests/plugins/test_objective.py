@@ -35,7 +35,7 @@ def look(strategy):
         targets=strategy.mb_y,
         loss=strategy.loss.item(),
     )
-    if hasattr(strategy, "batch_logits") and strategy.replay_loader is not None:
+    if hasattr(strategy, "batch_logits") and getattr(strategy, "replay_loader", None) is not None:
         seen.stored_logits = strategy.batch_logits
     if hasattr(strategy, "mb_buffer_y"):
         seen.memory = SimpleNamespace(
