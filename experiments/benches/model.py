@@ -15,13 +15,14 @@ from experiments.benches.timing import Row, side_by_side
 class UnfoldedTSA(TSABlock):
     """Three projections of all tokens, then scaled dot-product attention."""
 
-    def attention(self, embedding, tokens):
+    def attention(self, embeddings, tokens):
         b, _, dim = tokens.shape
         split = (self.num_heads, dim // self.num_heads)
-        query = self.query(embedding).expand(b, -1)[:, None].unflatten(-1, split).transpose(1, 2)
+        query = self.query(embeddings).expand(b, -1, -1).unflatten(-1, split).transpose(1, 2)
         key = self.key(tokens).unflatten(-1, split).transpose(1, 2)
         value = self.value(tokens).unflatten(-1, split).transpose(1, 2)
-        return self.project(F.scaled_dot_product_attention(query, key, value).flatten(1))
+        pooled = F.scaled_dot_product_attention(query, key, value)
+        return self.project(pooled.transpose(1, 2).flatten(2))
 
 
 def rows() -> Iterator[Row]:
