@@ -123,21 +123,13 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
 def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
     """As `run_all`, each run as a task of Ray."""
-    from avalanche_hfc.engine.run import check_device
-    from avalanche_hfc.tasks.cluster import check_nodes, cluster, ray_outcomes
+    from avalanche_hfc.tasks.cluster import check_nodes, cluster, device_on, ray_outcomes
 
     out, data = options["out"].resolve(), options["data"]
     data = data if data is None else data.resolve()
     runs = [run._replace(folder=run.folder.resolve()) for run in runs]
     with cluster(cpus=options["jobs"] if options["jobs"] > 1 else None) as ray:
-        with_gpus = ray.cluster_resources().get("GPU", 0) > 0
-        device = options["device"]
-        if device == "auto":
-            device = "cuda" if with_gpus else "cpu"
-        elif device.startswith("cuda") and not with_gpus:
-            raise ValueError(f"--device {device}: no node of the Ray cluster has a GPU.")
-        elif not device.startswith("cuda"):
-            check_device(device)
+        device = device_on(ray, options["device"])
         check_nodes(ray, out, [] if data is None else [data])
         work = partial(train, device=device, data_root=data, num_workers=options["workers"])
         bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)

@@ -18,6 +18,7 @@ import torch
 from avalanche_hfc._types import Options
 from avalanche_hfc._version import __version__
 from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.run import check_device
 from avalanche_hfc.tasks.pool import Outcome, attempt
 
 ADDRESS = "RAY_ADDRESS"  # names the cluster, as for every program that uses Ray
@@ -148,6 +149,29 @@ def check_nodes(ray: Any, out: Path, paths: Sequence[Path] = ()) -> None:
         probe.unlink()
         for folder in absent:
             folder.rmdir()
+
+
+def device_on(ray: Any, device: str) -> str:
+    """The device of each run on the nodes: "auto" is the GPU if the cluster has one.
+
+    Args:
+        ray: The module `ray`, connected.
+        device: "auto", or a device of torch.
+
+    Returns:
+        The device.
+
+    Raises:
+        ValueError: No node has a GPU, or torch does not know the device.
+    """
+    with_gpus = ray.cluster_resources().get("GPU", 0) > 0
+    if device == "auto":
+        return "cuda" if with_gpus else "cpu"
+    if not device.startswith("cuda"):
+        return check_device(device)
+    if not with_gpus:
+        raise ValueError(f"--device {device}: no node of the Ray cluster has a GPU.")
+    return device
 
 
 def ray_outcomes(

@@ -14,6 +14,7 @@ from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.paper_table import values_of
 from avalanche_hfc.store.read import RunData
 from avalanche_hfc.store.rows import RowFile, read_rows, replace_file
+from avalanche_hfc.store.run_folder import COLUMNS as RUN_COLUMNS
 from avalanche_hfc.store.run_folder import (
     DATA_PLACE,
     TIMES,
@@ -28,20 +29,10 @@ MEASURES = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "s
 VERSIONS = ("avalanche_hfc", "avalanche-lib", "torch", "torchvision", "timm", "numpy", "python")
 CONDITIONS = (*VERSIONS, "machine", "data")
 RUN = ("recipe", "seed")
+OF_MACHINE = ("images_per_second", "peak_memory")
 COLUMNS = {
     "runs": (*RUN, *MEASURES, "weights", *CONDITIONS, "finished"),
-    "steps": (
-        *RUN,
-        "step",
-        "classes",
-        "images",
-        "accuracy",
-        "accuracy_nme",
-        "average",
-        "forgetting",
-        "fh",
-        "seconds",
-    ),
+    "steps": (*RUN, *(name for name in RUN_COLUMNS["steps"] if name not in OF_MACHINE)),
     "classes": (*RUN, "step", "class", "name", "brought_in", "correct", "correct_nme", "total"),
 }
 RECIPES = "recipes.json"

@@ -109,4 +109,8 @@ def test_a_piece_has_at_least_one_image(given):
 def test_a_frozen_backbone_may_have_batch_norm():
     seed()
     strategy = build(BY_NAME["frozen-replay host"], model=small_cnn(), micro_batch=4)
+    before = {name: value.clone() for name, value in strategy.model.named_buffers()}
     strategy.train(benchmark_of().train_stream[0])
+    after = dict(strategy.model.named_buffers())
+    statistics = [name for name in before if "running" in name]
+    assert statistics and all(torch.equal(before[name], after[name]) for name in statistics)
