@@ -119,11 +119,8 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (
-        process.returncode == 130
-        and "the same command resumes it" in errors
-        and "Traceback" not in errors
-    )
+    assert process.returncode == 130, errors
+    assert "the same command resumes it" in errors and "Traceback" not in errors
     kept = rows.read_text()
     assert kept.endswith("\n") and len(kept.splitlines()) > 2
     resumed = hfc("demo", "--epochs", "1", cwd=tmp_path)
