@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from avalanche_hfc.benchmarks._by_class import positions_by_class
 from avalanche_hfc.benchmarks._decode import read_image
 from avalanche_hfc.benchmarks._npz import check_targets
 from avalanche_hfc.benchmarks._records import Records
@@ -168,7 +169,7 @@ def _by_class(images: TensorImages | FileImages, least: int, said: str) -> list[
     short = np.flatnonzero(sizes < least)
     if len(short):
         raise ValueError(f"{said}; class {short[0]} has {sizes[short[0]]}.")
-    return np.split(np.argsort(targets, kind="stable"), np.cumsum(sizes)[:-1])
+    return positions_by_class(targets, len(sizes))
 
 
 def of_classes(source: Source, class_ids: Sequence[int]) -> Source:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from avalanche_hfc._names import printable, shortened
+from avalanche_hfc.benchmarks._by_class import positions_by_class
 from avalanche_hfc.benchmarks._decode import read_image
 from avalanche_hfc.benchmarks._npz import as_bytes, load_npz, npz_class_names, npz_records
 from avalanche_hfc.benchmarks._records import FileRecord, Records
@@ -222,8 +223,10 @@ def check_npz(path: Path | str) -> DataCheck:
         images = [f"x_{part}[{index}]" for index in range(len(labels))]
         parts.append(
             {
-                name: [images[index] for index in np.flatnonzero(labels == class_id)]
-                for class_id, name in enumerate(names)
+                name: [images[index] for index in positions]
+                for name, positions in zip(
+                    names, positions_by_class(labels, len(names)), strict=True
+                )
             }
         )
         for image, values in zip(images, arrays[f"x_{part}"], strict=True):

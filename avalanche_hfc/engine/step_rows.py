@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence, Sized
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int
@@ -39,17 +39,20 @@ def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) ->
         min(num_batches * place // ranks * BATCH, num_images) for place in (rank, rank + 1)
     )
     own = Subset(data, range(first, last))
-    parts = gather_objects(
-        together(
-            lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
-        )
+    counts = together(
+        lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
     )
-    columns = {name: [vars(part)[name] for part in parts] for name in vars(parts[0])}
-    summed: dict[str, Any] = {
-        name: None if column[0] is None else torch.stack(column).sum(0)
-        for name, column in columns.items()
-    }
-    return StepCounts(**summed)
+    others = counts.correct_nme, counts.total, counts.gradient_sum, counts.gradient_square_sum
+    # dense, because torch warns where a sparse tensor arrives
+    parts = gather_objects((counts.cells.indices(), counts.cells.values(), *others))
+    places, numbers, *columns = zip(*parts, strict=True)
+    cells = torch.sparse_coo_tensor(
+        torch.cat(places, 1), torch.cat(numbers), counts.cells.shape, check_invariants=True
+    )
+    summed: list[Any] = [
+        None if column[0] is None else torch.stack(column).sum(0) for column in columns
+    ]
+    return StepCounts(cells, *summed)
 
 
 def summary(
@@ -76,13 +79,14 @@ def summary(
 def class_rows(
     step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]
 ) -> Iterator[Record]:
+    correct = counts.correct
     for k in (steps >= 0).nonzero().flatten().tolist():
         yield {
             "step": step,
             "class": k,
             "name": names[k],
             "brought_in": int(steps[k]),
-            "correct": int(counts.correct[k]),
+            "correct": int(correct[k]),
             "correct_nme": None if counts.correct_nme is None else int(counts.correct_nme[k]),
             "total": int(counts.total[k]),
             "gradient_sum": float(counts.gradient_sum[k]),
@@ -91,13 +95,10 @@ def class_rows(
 
 
 def confusion_rows(step: int, counts: StepCounts) -> Iterator[Record]:
-    for k, predicted in counts.confusion.nonzero().tolist():
-        yield {
-            "step": step,
-            "class": k,
-            "predicted": predicted,
-            "count": int(counts.confusion[k, predicted]),
-        }
+    """The cells that are not 0, ordered by class, then by predicted class."""
+    cells = (*counts.cells.indices().tolist(), counts.cells.values().tolist())
+    for k, predicted, number in zip(*cells, strict=True):
+        yield {"step": step, "class": k, "predicted": predicted, "count": number}
 
 
 def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
@@ -113,8 +114,8 @@ def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
     Raises:
         ValueError: A row of them cannot be; it is named.
     """
-    by_step: dict[int, dict[str, Tensor]] = {}
-    for name, take in (("classes", _take_class), ("confusion", _take_confusion)):
+    by_step: dict[int, _Read] = {}
+    for name, take in (("classes", _take_class), ("confusion", _take_cell)):
         for number, row in enumerate(rows.read(name), 1):
             try:
                 take(by_step, row, num_classes)
@@ -123,31 +124,44 @@ def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
                     f"{rows.files[name].path} is damaged: row {number} cannot be read "
                     f"({type(error).__name__}: {error})."
                 ) from None
-    return [
-        StepCounts(correct_nme=columns.pop("correct_nme", None), **columns)
-        for columns in by_step.values()
-    ]
+    return [step.counts(num_classes) for step in by_step.values()]
 
 
-def _take_class(by_step: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
-    step = by_step.setdefault(int(row["step"]), _empty(num_classes, nme=row["correct_nme"] != ""))
-    for name, column in step.items():
-        if name != "confusion":
-            column[int(row["class"])] = (
-                float(row[name]) if column.is_floating_point() else int(row[name])
-            )
+class _Read(NamedTuple):
+    """What the rows of a step held so far."""
+
+    columns: dict[str, Tensor]  # of classes.csv, (C,) each
+    cells: list[tuple[int, int, int]]  # class, predicted class, count
+
+    def counts(self, num_classes: int) -> StepCounts:
+        *places, counts = torch.tensor(self.cells, dtype=torch.int64).view(-1, 3).T
+        confusion = torch.sparse_coo_tensor(
+            torch.stack(places), counts, (num_classes, num_classes), check_invariants=True
+        )
+        return StepCounts(confusion, self.columns.pop("correct_nme", None), **self.columns)
 
 
-def _take_confusion(by_step: dict[int, dict[str, Tensor]], row: Record, num_classes: int) -> None:
-    cell = int(row["class"]), int(row["predicted"])
-    by_step[int(row["step"])]["confusion"][cell] = int(row["count"])
+def _take_class(by_step: dict[int, _Read], row: Record, num_classes: int) -> None:
+    step = int(row["step"])
+    if step not in by_step:
+        by_step[step] = _Read(_empty(num_classes, nme=row["correct_nme"] != ""), [])
+    for name, column in by_step[step].columns.items():
+        column[int(row["class"])] = (
+            float(row[name]) if column.is_floating_point() else int(row[name])
+        )
+
+
+def _take_cell(by_step: dict[int, _Read], row: Record, num_classes: int) -> None:
+    place = int(row["class"]), int(row["predicted"])
+    if not all(0 <= k < num_classes for k in place):
+        raise IndexError(f"class {place[0]} or {place[1]} is none of {num_classes}")
+    by_step[int(row["step"])].cells.append((*place, int(row["count"])))
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:
     whole = ["total", "correct_nme"] if nme else ["total"]
     columns = {name: torch.zeros(num_classes, dtype=torch.int64) for name in whole}
-    columns |= {
+    return columns | {
         name: torch.zeros(num_classes, dtype=torch.float64)
         for name in ("gradient_sum", "gradient_square_sum")
     }
-    return columns | {"confusion": torch.zeros(num_classes, num_classes, dtype=torch.int64)}

@@ -2,7 +2,8 @@
 
 `n` images of one class, `D` features. φ is a feature scaled to unit length (a zero vector stays
 zero), μ the mean of φ, not scaled again. For the rule `raw`, φ is the feature itself. All rules use
-the scores <w, φ(x)> of all images: once φφᵀ is known, no rule needs a vector of D numbers.
+the scores <w, φ(x)> of all images: once φφᵀ is known, no rule needs a vector of D numbers. Of a
+large class it is never held as a whole.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from avalanche_hfc._names import lookup
 # copies of an image
 TIE = 1e-10
 MOST_PICKS = 1000  # where iCaRL's code, and HFC's after it, stops
+MOST_BYTES = 2**29  # of φφᵀ in float64: 8192 images
 
 
 def herding_order(
@@ -98,9 +100,10 @@ class _Unit:
     def products(self, count: int) -> Callable[[int], np.ndarray]:
         """A function that gives <φ(p), φ(x)> of every image for a position p.
 
-        For few calls it computes one column per call, for many a single matrix product.
+        For few calls, and where φφᵀ would need more than MOST_BYTES, it computes one column per
+        call; for many a single matrix product.
         """
-        if 8 * count < len(self):
+        if 8 * count < len(self) or 8 * len(self) ** 2 > MOST_BYTES:
             return lambda position: (
                 self.factor * (self.raw @ (self.factor[position] * self.raw[position]))
             )

@@ -4,7 +4,7 @@
 holds the step that introduced each class, -1 for classes not seen yet. Only seen columns compete.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +13,14 @@ from torch import Tensor
 from avalanche_hfc.losses import target_gradient
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class StepCounts:
     """What one evaluation counted for each class, as tensors on the CPU.
 
-    A class without images, or not seen yet, has a total of 0.
+    A class without images, or not seen yet, has a total of 0. Of the confusion matrix only the
+    cells that are not 0 are kept, at most one for each image: `cells` is a coalesced sparse COO
+    tensor of shape ``(C, C)``, ordered by class, then by predicted class. `confusion` may be given
+    dense or as such a tensor, whose repeated cells are added up; it is dense when it is read.
 
     Attributes:
         confusion: Number of images of each class (row) predicted as each class (column) by the
@@ -37,16 +40,39 @@ class StepCounts:
         tensor([9, 8])
     """
 
-    confusion: Int[Tensor, "C C"]
+    cells: Int[Tensor, "C C"] = field(init=False)
     correct_nme: Int[Tensor, "C"] | None
     total: Int[Tensor, "C"]
     gradient_sum: Float[Tensor, "C"]
     gradient_square_sum: Float[Tensor, "C"]
 
+    def __init__(
+        self,
+        confusion: Int[Tensor, "C C"],
+        correct_nme: Int[Tensor, "C"] | None,
+        total: Int[Tensor, "C"],
+        gradient_sum: Float[Tensor, "C"],
+        gradient_square_sum: Float[Tensor, "C"],
+    ):
+        vars(self).update(  # the class is frozen
+            cells=confusion.to_sparse().coalesce(),
+            correct_nme=correct_nme,
+            total=total,
+            gradient_sum=gradient_sum,
+            gradient_square_sum=gradient_square_sum,
+        )
+
+    @property
+    def confusion(self) -> Int[Tensor, "C C"]:
+        """The confusion matrix, dense, shape ``(C, C)``; made anew whenever it is read."""
+        return self.cells.to_dense()
+
     @property
     def correct(self) -> Int[Tensor, "C"]:
         """Correct predictions of each class by the head, shape ``(C,)``."""
-        return self.confusion.diagonal()
+        (classes, predicted), counts = self.cells.indices(), self.cells.values()
+        right = classes == predicted
+        return counts.new_zeros(len(self.total)).index_put((classes[right],), counts[right])
 
 
 class SeenColumns:
@@ -84,12 +110,17 @@ def count(
 ) -> StepCounts:
     """The counts of all images of an evaluation, at least one.
 
-    Computed on the host, where sums in float64 have one order and therefore one result.
+    Computed on the host, where sums in float64 have one order and therefore one result. Time and
+    memory grow with N + C.
     """
     gradient = gradient.double()
-    cells = torch.bincount(targets * num_columns + predicted, minlength=num_columns**2)
     return StepCounts(
-        confusion=cells.view(num_columns, num_columns),
+        confusion=torch.sparse_coo_tensor(
+            torch.stack([targets, predicted]),
+            torch.ones_like(targets),
+            (num_columns, num_columns),
+            check_invariants=True,
+        ),
         correct_nme=None
         if nearest is None
         else torch.bincount(targets[nearest == targets], minlength=num_columns),

@@ -11,7 +11,6 @@ step that was never evaluated is not part of the mean.
 """
 
 from abc import abstractmethod
-from dataclasses import replace
 
 import torch
 from avalanche.evaluation.metric_definitions import PluginMetric
@@ -126,9 +125,12 @@ def _overlay(older: StepCounts, newer: StepCounts) -> StepCounts:
     fresh = newer.total > 0
     names = ("total", "gradient_sum", "gradient_square_sum")
     rows = {name: torch.where(fresh, getattr(newer, name), getattr(older, name)) for name in names}
-    return replace(
-        newer, confusion=torch.where(fresh[:, None], newer.confusion, older.confusion), **rows
+    cells, counts = older.cells.indices(), older.cells.values()
+    stays = ~fresh[cells[0]]
+    kept = torch.sparse_coo_tensor(
+        cells[:, stays], counts[stays], older.cells.shape, check_invariants=True
     )
+    return StepCounts(newer.cells + kept, newer.correct_nme, **rows)
 
 
 class AverageIncrementalAccuracy(StepMetric):

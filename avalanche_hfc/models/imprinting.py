@@ -46,10 +46,12 @@ def proxy_centres(
     if num_proxies < 1:
         raise ValueError(f"proxy_centres: num_proxies must be at least 1, got {num_proxies}.")
     units = F.normalize(features.detach().cpu().double(), dim=1)
-    labels = labels.cpu()
+    order = labels.cpu().argsort(stable=True)  # once for all classes
+    class_ids, sizes = labels.cpu()[order].unique_consecutive(return_counts=True)
     centres = {}
-    for class_id in labels.unique().tolist():
-        points = units[labels == class_id]
+    for class_id, points in zip(
+        class_ids.tolist(), units[order].split(sizes.tolist()), strict=True
+    ):
         distinct = points.unique(dim=0)
         if len(distinct) <= num_proxies:
             proxies = distinct[torch.arange(num_proxies) % len(distinct)]

@@ -106,7 +106,7 @@ def herding_of_one_class(num_images: int) -> Work:
 
 
 def counts(num_classes: int) -> Work:
-    targets = torch.arange(10 * num_classes) % num_classes
+    targets = torch.arange(100 * num_classes) % num_classes
     predicted = torch.randint(num_classes, targets.shape)
     return lambda: count(targets, predicted, torch.rand(targets.shape), num_classes)
 
@@ -145,7 +145,7 @@ PARTS = (
     Part(f"head, step of AdamW, b = {BATCH}, D = {WIDTH}", head_step),
     Part("exemplars of C classes, 5 of 20 images each", memory, repeats=1),
     Part(f"herding of one class, 20 of n images, D = {WIDTH}", herding_of_one_class, size="n"),
-    Part("counts of 10 images of each class", counts, 1000, 10_000),
+    Part("counts of 100 images of each class", counts),
     Part("report on five steps", report, 1000, 10_000, repeats=1),
     Part(f"both losses, forward + backward, b = {BATCH}", partial(loss_step, "both losses")),
 )

@@ -5,8 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from room import at_most_more
 
-from avalanche_hfc.memory import RULES, herding_order
+from avalanche_hfc.memory import RULES, herding, herding_order
 
 EQUAL = 1e-9  # the loops' own tolerance for ties
 
@@ -122,6 +123,42 @@ def test_few_and_many_picks_give_the_definition(rule, count):
     assert herding_order(features, count, rule=rule).tolist() == LOOPS[rule](
         features.double(), count
     )
+
+
+@pytest.mark.parametrize("rule", ["greedy", "raw", "icarl-code"])
+@pytest.mark.parametrize(("count", "few"), [(12, True), (13, False), (104, False)])
+def test_products_are_computed_by_column_for_few_picks_and_above_the_bound(
+    monkeypatch, rule, count, few
+):
+    """An eighth of 104 images are 13."""
+    features = torch.randn(104, 16, generator=torch.Generator().manual_seed(3)) + 0.5
+    phi, by_column = np.array(unit(features)), []
+    for most_bytes in (8 * 104**2, 8 * 104**2 - 1):
+        monkeypatch.setattr(herding, "MOST_BYTES", most_bytes)
+        column = herding._Unit(features).products(count)(5)
+        np.testing.assert_allclose(column, phi @ phi[5])
+        by_column.append(column.base is None)  # a row of the matrix is a view of it
+        order = herding_order(features, count, rule=rule).tolist()
+        assert order == LOOPS[rule](features.double(), count)
+    assert by_column == [few, True]
+
+
+def test_the_products_of_a_large_class_are_never_held_at_once():
+    """8193 images, of which 1100 are kept: all products would be 537 MB."""
+    assert herding.MOST_BYTES == 8 * 8192**2
+    n, count = 8193, 1100
+    features = torch.randn(n, 3, generator=torch.Generator().manual_seed(4)) + 0.5
+    phi = torch.nn.functional.normalize(features.double()).numpy()
+    with at_most_more(2**28):
+        order = herding_order(features, count).tolist()
+        with pytest.raises(MemoryError):
+            phi @ phi.T  # the bound is one that all products break
+    pull, so_far, left, expected = phi.mean(0), np.zeros(3), np.ones(n, dtype=bool), []
+    for k in range(1, count + 1):
+        squares = ((k * pull - so_far - phi) ** 2).sum(1)
+        expected.append(int(np.where(left, squares, np.inf).argmin()))
+        so_far, left[expected[-1]] = so_far + phi[expected[-1]], False
+    assert order == expected
 
 
 @pytest.mark.parametrize(
