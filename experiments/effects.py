@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
+from avalanche_hfc.report.differences import NO_DIFFERENCE, Difference
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun, train
 
@@ -117,16 +117,14 @@ def table(rows: pd.DataFrame) -> str:
             f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}"
             for form in (plain, changed)
         ]
-        cells += [difference(added[column].mean(), added[column].sem()) for column in added]
+        cells += [told(Difference.of(added[column])) for column in added]
         lines.append(f"| `{row}` | `{value.replace('method.', '')}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def difference(mean: float, error: float) -> str:
-    """(none): below two standard errors."""
-    return f"{mean:+.2f} ± {error:.2f}" + (
-        f" {NO_DIFFERENCE}" if no_difference(mean, error) else ""
-    )
+def told(added: Difference) -> str:
+    """Mean ± standard error."""
+    return f"{added.mean:+.2f} ± {added.error:.2f}" + (f" {NO_DIFFERENCE}" if added.none else "")
 
 
 def main() -> int:

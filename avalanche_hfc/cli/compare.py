@@ -145,7 +145,7 @@ def compare(
     if minutes is not None and epochs is not None:
         note_epochs(out, minutes, epochs)
     tell(recipes, seeds)
-    options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": 0}
+    options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": None}
     missing = [run for run in runs if run not in there]
     end(run_missing(runs, missing, {**options, "scale": "small", "on": "local"}))
     write_verdict(runs, out, data)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc.recipes import METHODS
+from avalanche_hfc.report.differences import NO_DIFFERENCE, TEST, Difference
 
 KEYS = (
     "row",
@@ -26,7 +27,7 @@ KEYS = (
 )
 LINE_KEYS = ("row", "losses", "backbone")
 NUMBERS = ("base_fraction", "num_steps", "mem_size", "per_class")
-NOTHING, NO_DIFFERENCE = "–", "(none)"
+NOTHING = "–"
 DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
@@ -205,8 +206,8 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     counted = f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
     about = (
         f"Percent, mean ± standard error over {counted}, one thread. Δ: what the losses add, seed "
-        f"by seed, ± its standard error; {NO_DIFFERENCE} is a Δ below two standard errors: no "
-        "difference. On another kind of CPU single seeds differ by several points."
+        f"by seed, ± its standard error; {NO_DIFFERENCE}: no difference by {TEST}. "
+        "On another kind of CPU single seeds differ by several points."
     )
     notes = [f"`{row}` cannot run. {reason}" for row, reason in unable.items()]
     return Grid(headings, 1, lines, about, notes, marks=False)
@@ -240,7 +241,7 @@ def measures_grid(table: pd.DataFrame) -> Grid:
         f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
         "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
         "by how much the row that is compared with leads, seed by seed, ± its standard error; "
-        f"{NO_DIFFERENCE} is a Δ below two standard errors: no difference."
+        f"{NO_DIFFERENCE}: no difference by {TEST}."
     )
     return Grid([*words, *columns], len(words), lines, about, [])
 
@@ -252,18 +253,8 @@ def _with_error(row: pd.Series | None) -> str:
     is_difference = row["column"].startswith("Δ")
     text = f"{row['ours']:{'+' if is_difference else ''}.1f}"
     text += "" if math.isnan(error) else f" ± {error:.1f}"
-    none = is_difference and no_difference(row["ours"], error)
+    none = is_difference and Difference(row["ours"], error, int(row["num_seeds"])).none
     return f"{text} {NO_DIFFERENCE}" if none else text
-
-
-def no_difference(mean: float, error: float) -> bool:
-    """Whether a difference cannot be distinguished from 0: below two standard errors. False for one
-    seed, which has no standard error.
-
-    >>> no_difference(1.0, 0.6), no_difference(1.0, 0.4), no_difference(1.0, float("nan"))
-    (True, False, False)
-    """
-    return bool(abs(mean) < 2 * error or mean == 0)
 
 
 def _about(table: pd.DataFrame) -> str:

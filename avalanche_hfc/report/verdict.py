@@ -15,14 +15,15 @@ import pandas as pd
 
 from avalanche_hfc.report.blocks import Cell, Command, Report, Table, Text
 from avalanche_hfc.report.comparisons import Comparison
+from avalanche_hfc.report.differences import TEST, Difference
 from avalanche_hfc.report.numbers import chance_levels, class_table, falls, measures
 from avalanche_hfc.report.page import make_report
 from avalanche_hfc.report.sentences import duration
-from avalanche_hfc.report.tables import NOTHING, no_difference, number, spread
+from avalanche_hfc.report.tables import NOTHING, number, spread
 from avalanche_hfc.store.read import Group, RunData
 
 MOST_CLASSES = 5  # that a sentence names
-FEW_SEEDS = 5  # below this number two standard errors are a weak test
+FEW_SEEDS = 5  # below this number a test finds large differences only
 PERCENT = ("average", "last", "forgetting")
 HEAD = (
     ("method", ""),
@@ -34,22 +35,6 @@ HEAD = (
     ("exemplars", "images kept after the last step"),
     ("model", "the weights that predict"),
 )
-
-
-class Difference(NamedTuple):
-    """By how many points one method leads another, over the seeds that both have: the mean and its
-    standard error, which is nan for one seed.
-    """
-
-    mean: float
-    error: float
-
-    @property
-    def none(self) -> bool:
-        return no_difference(self.mean, self.error)
-
-    def __str__(self) -> str:
-        return spread(self.mean, self.error)
 
 
 class Verdict(NamedTuple):
@@ -77,11 +62,11 @@ def paired(rows: pd.DataFrame, first: str, second: str, measure: str = "average"
     Example:
         >>> rows = pd.DataFrame({"method": [*"aabb"], "seed": [0, 1] * 2, "last": [5, 9, 3, 5]})
         >>> paired(rows, "a", "b", "last")
-        Difference(mean=3.0, error=1.0)
+        Difference(mean=3.0, error=1.0, num_seeds=2)
     """
     by_seed = rows.pivot(index="seed", columns="method", values=measure)
     each = (by_seed[first] - by_seed[second]).dropna()
-    return Difference(float(each.mean()), float(each.sem()))
+    return Difference.of(each)
 
 
 def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
@@ -89,8 +74,8 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
     classes it forgets.
 
     The best method is the one with the highest average over the steps. If others are not
-    distinguishable from it (a paired difference below two standard errors), the one of them that
-    trains fastest is the method to use.
+    distinguishable from it by a paired t-test, the one of them that trains fastest is the method to
+    use.
 
     Args:
         rows: A row per method and seed with the columns `method`, `seed`, `average` and `last` in
@@ -138,21 +123,27 @@ def _certainty(
             f"{leads}; with one seed nothing can be said about the spread, so this may be "
             "chance. Several seeds tell, as with --seeds 0-2."
         )
-    few = f" {seeds} seeds are few: an indication, not a proof." if seeds < FEW_SEEDS else ""
-    real = "more than two standard errors, so the difference is taken as real"
+    few = f" {seeds} seeds are few: smaller differences are not found." if seeds < FEW_SEEDS else ""
+    real = f"by {TEST} the difference is real"
     if not equal:
+        assert lead is not None
         return (
-            f"It leads {second}, the second, by {lead} points (paired by seed, ± standard error): "
-            f"{real}.{few}"
+            f"It leads {second}, the second, by {_points(lead)} points (paired by seed, ± standard "
+            f"error): {real}.{few}"
         )
-    leads = ", ".join(f"{paired(rows, highest, other)} above {other}" for other in equal)
+    leads = ", ".join(f"{_points(paired(rows, highest, other))} above {other}" for other in equal)
     who = "It" if method == highest else f"{highest} has the highest average: it"
-    others = "" if lead is None else f" It leads {second}, the next, by {lead} points: {real}."
+    others = (
+        "" if lead is None else f" It leads {second}, the next, by {_points(lead)} points: {real}."
+    )
     return (
         f"No difference was found between {_listed([highest, *equal])}, of which {method} trains "
-        f"fastest. {who} is {leads} (points, paired by seed, ± standard error), less than two "
-        f"standard errors.{others}{few}"
+        f"fastest. {who} is {leads} (points, paired by seed, ± standard error).{others}{few}"
     )
+
+
+def _points(difference: Difference) -> str:
+    return spread(difference.mean, difference.error)
 
 
 def _highest_last(rows: pd.DataFrame, means: pd.DataFrame, method: str) -> list[str]:
@@ -161,7 +152,7 @@ def _highest_last(rows: pd.DataFrame, means: pd.DataFrame, method: str) -> list[
     lead = paired(rows, best, method, "last")
     if lead.none or math.isnan(lead.error):  # 0 if it is the method itself
         return []
-    return [f"After the last step {best} is better than {method}, by {lead} points."]
+    return [f"After the last step {best} is better than {method}, by {_points(lead)} points."]
 
 
 def _cost(means: pd.DataFrame, method: str) -> str:
@@ -292,7 +283,7 @@ def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
         name = group.label
         own, error = means.loc[name], errors.loc[name]
         behind = paired(rows, found.highest, name)
-        text = NOTHING if name == found.highest else str(behind)
+        text = NOTHING if name == found.highest else _points(behind)
         none = "no difference" if name != found.highest and behind.none else ""
         used = "use this one" if name == found.method else ""
         average, last, forgetting = (spread(own[column], error[column]) for column in PERCENT)
@@ -308,9 +299,7 @@ def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
     chance = 100 * chance_levels(comparison.groups[0].runs[0].steps)
     several = rows["seed"].nunique() > 1
     caption = (
-        "Mean ± standard error over seeds; no difference: less than two standard errors. "
-        if several
-        else "One seed. "
+        f"Mean ± standard error over seeds; no difference: by {TEST}. " if several else "One seed. "
     )
     caption += (
         "In each seed all methods have the same images, class order and exemplars per class. "

@@ -1,10 +1,13 @@
 """The sections on how values were chosen, from the trials on held-out training images."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 from variants import VARIANTS, table
 
+from avalanche_hfc.report.differences import NO_DIFFERENCE, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
 
 HELD_OUT = (
@@ -18,6 +21,7 @@ def sections(folder: Path, place: str) -> dict[str, str]:
     parts = {
         "Forms of HFC": (folder / "variants" / "variants.csv", variants),
         "Augmentation": (folder / "augmentation" / "trials.csv", augmentation),
+        "Image size": (folder / "image-size" / "trials.csv", image_size),
         "Tuning": (folder / "tuning" / "trials.csv", tuning),
     }
     return {
@@ -33,19 +37,41 @@ def variants(lines: pd.DataFrame) -> str:
     names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
     return (
         f"{table(lines, names)}\nPercent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's "
-        "default form, seed by seed, ± its standard error; (none) is a Δ below two standard "
-        "errors: no difference.\n"
+        f"default form, seed by seed, ± its standard error; {NO_DIFFERENCE}: no difference by "
+        f"{TEST}.\n"
     )
 
 
 def augmentation(lines: pd.DataFrame) -> str:
     """The average of each method with each augmentation."""
-    lines = lines.assign(kind=lines["values"].str.extract(r"data\.transforms=([^,]+)"))
-    kinds = list(dict.fromkeys(lines["kind"]))
-    table = lines.pivot_table(index="row", columns="kind", values="average", sort=False)
-    rows = [[f"`{row}`", *(number(own[kind]) for kind in kinds)] for row, own in table.iterrows()]
-    about = f"Average over steps, percent; {_seeds(lines)}."
-    return markdown(Grid(["method", *(f"`{kind}`" for kind in kinds)], 1, rows, about, []))
+    return beside(lines, "data.transforms", {"average": ""}, "Average over steps, percent")
+
+
+def image_size(lines: pd.DataFrame) -> str:
+    """The average of each method at each image size, and what it costs."""
+    return beside(
+        lines,
+        "data.image_size",
+        {"average": " px, average", "seconds": " px, seconds"},
+        "Average over steps, percent, and seconds of training; the images have 32 px and are "
+        "enlarged to 64",
+    )
+
+
+def beside(lines: pd.DataFrame, leaf: str, measures: Mapping[str, str], about: str) -> str:
+    """Measures of each method, for each value of a leaf; after a value, the words of a measure."""
+    lines = lines.assign(value=lines["values"].str.extract(rf"{re.escape(leaf)}=([^,]+)"))
+    values = list(dict.fromkeys(lines["value"]))
+    table = lines.set_index(["row", "value"])
+    rows = [
+        [
+            f"`{row}`",
+            *(number(table.at[(row, value), name]) for name in measures for value in values),
+        ]
+        for row in dict.fromkeys(lines["row"])
+    ]
+    headings = [f"`{value}`{words}" for words in measures.values() for value in values]
+    return markdown(Grid(["method", *headings], 1, rows, f"{about}; {_seeds(lines)}.", []))
 
 
 def tuning(lines: pd.DataFrame) -> str:
