@@ -2,12 +2,14 @@
 
     python experiments/tune.py --data cifar100.npz --jobs 2
 
-Runs are kept in RUNS and resumed; a trial that is finished is not run again. OUT/trials.csv has a
-line per trial, `best` marks the highest average of each row. docs/protocol.md says how the values
-are used.
+Runs are kept in RUNS and resumed. OUT/trials.csv has a line per trial, `best` marks the highest
+average of each row; a trial that has a line is not run again, with or without its run folder.
+docs/protocol.md says how the values are used.
 """
 
 import argparse
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -19,17 +21,21 @@ from typing import NamedTuple
 import pandas as pd
 from tqdm import tqdm
 
+from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.recipes import override, untuned
 from avalanche_hfc.report.paper_table import values_of
 from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.store.run_folder import RunFolder, settings
 from avalanche_hfc.tasks.table import TableRun, train
 
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
 COLUMNS = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")
+TRIAL = ("row", "values", "seed")  # the columns that name a trial
+SINCE_LINES = ("train.tf32", "train.channels_last")
+Key = tuple[str, str, int]
 Grid = Mapping[str, tuple[str, ...]]
 
 RATES = ("2e-4", "5e-4", "1e-3")
@@ -93,50 +99,114 @@ def trials_of(grids: Mapping[str, Grid]) -> list[Trial]:
 
 
 def run_of(trial: Trial, seed: int, runs: Path, changed: Mapping[str, str]) -> TableRun:
-    """The run of a trial: five equal steps, tested on held-out training images."""
+    """The run of a trial: five equal steps, tested on held-out training images, with the values of
+    the protocol where the trial has none.
+    """
     name = f"cifar100-b0-t{1 if trial.row == 'joint' else 5}-{trial.row}@small"
     given = {"data.hold_out": str(HOLD_OUT), **dict(trial.values), **changed}
     words = str(trial).replace(", ", "-").replace(" ", "-").replace("=", "-")
-    return TableRun(override(recipe(name), given), seed, runs / trial.row / words / str(seed))
+    return TableRun(override(untuned(name), given), seed, runs / trial.row / words / str(seed))
+
+
+class Trials:
+    """The trials of a script: those with a line in its file and those that are to be run.
+
+    Args:
+        runs: Each trial with its run, in the order of the file.
+        file: The CSV file; its lines are kept.
+
+    Raises:
+        ValueError: The file has a line of one of these trials with other settings.
+    """
+
+    def __init__(self, runs: Sequence[tuple[Trial, TableRun]], file: Path):
+        self.runs, self.file = runs, file
+        self.lines = pd.read_csv(file) if file.is_file() else pd.DataFrame(columns=[*TRIAL])
+        made = self.lines.set_index([*TRIAL]).get("settings", {})
+        for trial, run in runs:
+            before, now = made.get(key_of(trial, run)), digest(run)
+            if before not in (None, now):
+                raise ValueError(
+                    f"{file} has {trial.row}, {trial}, seed {run.seed}, with other settings "
+                    f"({before}, now {now}). Remove its line to try it again."
+                )
+
+    def keys(self) -> list[Key]:
+        """What names each line of the file."""
+        return [*self.lines[[*TRIAL]].itertuples(index=False, name=None)]
+
+    def missing(self) -> list[TableRun]:
+        """The runs that have no line and are not finished."""
+        return [run for _, run in self.unlisted(finished=False)]
+
+    def unlisted(self, finished: bool) -> list[tuple[Trial, TableRun]]:
+        """The trials without a line whose runs are finished, or those whose runs are not."""
+        known = {*self.keys()}
+        return [
+            (trial, run)
+            for trial, run in self.runs
+            if key_of(trial, run) not in known and RunFolder(run.folder).finished == finished
+        ]
+
+    def collect(self) -> pd.DataFrame:
+        """The lines of the file and of finished runs; `best` marks the highest average of each
+        row.
+        """
+        new = [line_of(trial, run) for trial, run in self.unlisted(finished=True)]
+        if new:
+            parts = [self.lines, pd.DataFrame(new)]
+            self.lines = pd.concat([part for part in parts if len(part)])
+        if len(self.lines):
+            places = {key_of(trial, run): place for place, (trial, run) in enumerate(self.runs)}
+            keys = self.keys()
+            order = sorted(range(len(keys)), key=lambda line: places.get(keys[line], len(places)))
+            self.lines = self.lines.iloc[order]
+            best = self.lines.groupby("row")["average"].transform("max")
+            self.lines = self.lines.assign(best=self.lines["average"] == best)
+        return self.lines
+
+
+def train_all(
+    runs: Sequence[TableRun], data: Path, jobs: int, written: Callable[[], object]
+) -> list[str]:
+    """Train runs, with a call of `written` after each; the reasons of those that failed."""
+    from avalanche_hfc.tasks.pool import outcomes
+
+    failed = []
+    with closing(outcomes(partial(train, data_root=data), runs, jobs=jobs)) as results:
+        for run, _, error in tqdm(results, total=len(runs), unit="run"):
+            written()
+            if error is not None:
+                failed.append(f"{run.folder}: {error.strip().splitlines()[-1]}")
+    return failed
+
+
+def key_of(trial: Trial, run: TableRun) -> Key:
+    """What names a trial in the file: row, values and seed."""
+    return trial.row, str(trial), run.seed
+
+
+def digest(run: TableRun) -> str:
+    """A fingerprint of all settings of a run. Options of the hardware that came after the first
+    lines were written count where they are used.
+    """
+    held = settings(run.recipe.as_dict())
+    for leaf in SINCE_LINES:
+        if held[leaf] == SINCE_0_1[leaf]:
+            del held[leaf]
+    text = json.dumps(held, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def line_of(trial: Trial, run: TableRun) -> dict[str, str | int | float]:
     """The line of a finished run in the CSV file."""
     steps = pd.read_csv(run.folder / "steps.csv")
     return {
-        "row": trial.row,
-        "values": str(trial),
-        "seed": run.seed,
+        **dict(zip(TRIAL, key_of(trial, run), strict=True)),
         **values_of(steps, COLUMNS),
         "recipe": run.recipe.name,
+        "settings": digest(run),
     }
-
-
-def lines_of(runs: Sequence[tuple[Trial, TableRun]]) -> pd.DataFrame:
-    """A line per finished run; `best` marks the highest average of each row."""
-    finished = [line_of(trial, run) for trial, run in runs if RunFolder(run.folder).finished]
-    lines = pd.DataFrame(finished)
-    if finished:
-        lines["best"] = lines["average"] == lines.groupby("row")["average"].transform("max")
-    return lines
-
-
-def run_all(
-    runs: Sequence[tuple[Trial, TableRun]], data: Path, jobs: int, written: Callable[[], None]
-) -> list[str]:
-    """Train what is missing, with a call of `written` after each; the reasons of those that
-    failed.
-    """
-    from avalanche_hfc.tasks.pool import outcomes
-
-    missing = [run for _, run in runs if not RunFolder(run.folder).finished]
-    failed = []
-    with closing(outcomes(partial(train, data_root=data), missing, jobs=jobs)) as results:
-        for run, _, error in tqdm(results, total=len(missing), unit="run"):
-            written()
-            if error is not None:
-                failed.append(f"{run.folder}: {error.strip().splitlines()[-1]}")
-    return failed
 
 
 def parser_of(description: str | None, out: str) -> argparse.ArgumentParser:
@@ -160,20 +230,23 @@ def main(
 ) -> int:
     parser = parser_of(description, out)
     arguments = parser.parse_args()
+    file = arguments.out / "trials.csv"
     try:
         grids = {row: lookup(grids, row, "row") for row in arguments.only} or grids
         changed = dict(text.split("=", 1) for text in arguments.set)
-        runs = [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)]
+        trials = Trials(
+            [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)],
+            file,
+        )
     except ValueError as error:
         parser.error(str(error))
     silence_host()
-    file = arguments.out / "trials.csv"
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     def write() -> None:
-        replace_file(file, lines_of(runs).to_csv(index=False))
+        replace_file(file, trials.collect().to_csv(index=False))
 
-    failed = run_all(runs, arguments.data, arguments.jobs, write)
+    failed = train_all(trials.missing(), arguments.data, arguments.jobs, write)
     write()
     print(f"Wrote {file}.", *failed, sep="\n")
     return 1 if failed else 0

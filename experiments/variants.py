@@ -3,19 +3,19 @@ changed, seed by seed.
 
     python experiments/variants.py --data cifar100.npz --jobs 2
 
-Runs are kept in RUNS and resumed. OUT/variants.csv has a line per run, OUT/variants.md the
-differences from HFC's default form.
+Runs are kept in RUNS and resumed. OUT/variants.csv has a line per run, and a run that has one is
+not trained again; OUT/variants.md has the differences from HFC's default form.
 """
 
 import sys
 from pathlib import Path
 
 import pandas as pd
-from tune import Trial, lines_of, parser_of, run_all, run_of
+from tune import Trial, Trials, parser_of, run_of, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.report.tables import NO_DIFFERENCE, no_difference
+from avalanche_hfc.report.differences import NO_DIFFERENCE, Difference
 from avalanche_hfc.store.rows import replace_file
 
 SEEDS = (100, 101, 102)  # none of the tables'
@@ -47,6 +47,14 @@ VARIANTS = {
     "the released loss": Trial("hfc-official"),
     "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
     "class token instead of TSA": Trial("baseline", (("method.losses", "hfc"),)),
+    "class token after five blocks": Trial(
+        "baseline", (("method.losses", "hfc"), ("model.msa_blocks", "5"))
+    ),
+    "TSA after six blocks": Trial("hfc", (("model.msa_blocks", "6"),)),
+    "head and TSA at five times the rate": Trial("hfc", (("train.head_lr_factor", "5"),)),
+    "head and TSA at five times the rate, the rest at 2e-4": Trial(
+        "hfc", (("train.head_lr_factor", "5"), ("train.lr", "2e-4"))
+    ),
     "without L_RD: distillation of each sample": Trial("baseline+tsa", (("method.losses", "gfc"),)),
     "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
     **{
@@ -72,45 +80,49 @@ def table(lines: pd.DataFrame, names: dict[str, str]) -> str:
         added = (own - plain).dropna()
         cells = [f"{own[column].mean():.1f}" for column in own]
         cells += [
-            "–" if variant == PLAIN else difference(added[column]) for column in ("average", "last")
+            "–" if variant == PLAIN else told(Difference.of(added[column]))
+            for column in ("average", "last")
         ]
         text.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(text) + "\n"
 
 
-def difference(added: pd.Series) -> str:
+def told(added: Difference) -> str:
     """Mean ± standard error; of one seed the mean alone."""
-    mean, error = added.mean(), added.sem()
-    none = f" {NO_DIFFERENCE}" if no_difference(mean, error) else ""
-    return f"{mean:+.1f}" + ("" if pd.isna(error) else f" ± {error:.1f}") + none
+    none = f" {NO_DIFFERENCE}" if added.none else ""
+    return f"{added.mean:+.1f}" + ("" if pd.isna(added.error) else f" ± {added.error:.1f}") + none
 
 
 def main() -> int:
     parser = parser_of(__doc__, "variants")
+    parser.add_argument("--seed", type=int, action="append", default=[], help=f"instead of {SEEDS}")
     arguments = parser.parse_args()
+    folder: Path = arguments.out
     try:
         chosen = {name: lookup(VARIANTS, name, "variant") for name in arguments.only} or VARIANTS
         changed = dict(text.split("=", 1) for text in arguments.set)
-        runs = [
-            (trial, run_of(trial, seed, arguments.runs, changed))
-            for seed in SEEDS
-            for trial in chosen.values()
-        ]
+        trials = Trials(
+            [
+                (trial, run_of(trial, seed, arguments.runs, changed))
+                for seed in arguments.seed or SEEDS
+                for trial in chosen.values()
+            ],
+            folder / "variants.csv",
+        )
     except ValueError as error:
         parser.error(str(error))
     silence_host()
-    folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
-    names = {trial.row + str(trial): name for name, trial in chosen.items()}
+    names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
 
     def write() -> None:
-        lines = lines_of(runs)
+        lines = trials.collect()
         if len(lines):
             lines = lines.drop(columns="best")
             replace_file(folder / "variants.csv", lines.to_csv(index=False))
             replace_file(folder / "variants.md", table(lines, names))
 
-    failed = run_all(runs, arguments.data, arguments.jobs, write)
+    failed = train_all(trials.missing(), arguments.data, arguments.jobs, write)
     write()
     print(f"Wrote {folder / 'variants.md'}.", *failed, sep="\n")
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """What a run is, as frozen dataclasses. No torch here."""
 
-from avalanche_hfc.recipes.by_name import all_names, recipe
+from avalanche_hfc.recipes.by_name import all_names, recipe, untuned
 from avalanche_hfc.recipes.options import METHODS, MODELS
 from avalanche_hfc.recipes.overrides import override
 from avalanche_hfc.recipes.schema import (
@@ -24,6 +24,7 @@ __all__ = [
     "MemoryRecipe",
     "MethodRecipe",
     "recipe",
+    "untuned",
     "all_names",
     "override",
     "SCALES",

@@ -55,3 +55,19 @@ def recipe(name: str) -> Recipe:
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise ValueError(f"Unknown recipe {name!r}.{hint} `hfc list` shows all.")
     return from_layers(name, SPECS[name].scale, layers(SPECS[name]))
+
+
+def untuned(name: str) -> Recipe:
+    """The recipe of a name before anything is tuned, from which trials start.
+
+    Args:
+        name: One of `all_names()`.
+
+    Returns:
+        The recipe with the values of its protocol.
+
+    Example:
+        >>> untuned("cifar100-b0-t5-podnet@small").train.lr
+        0.0005
+    """
+    return from_layers(name, SPECS[name].scale, layers(SPECS[name], tuned=False))

@@ -52,6 +52,8 @@ NEUTRAL = {
     "train.micro_batch": None,
     "train.precision": "float32",
     "train.compile": False,
+    "train.tf32": False,
+    "train.channels_last": False,
 }
 VITS: dict[str, dict[str, Value]] = {
     scale: {
@@ -99,13 +101,13 @@ def from_layers(name: str, scale: str, layers: Iterable[Layer]) -> Recipe:
     return Recipe.of(name, scale, leaves, sources)
 
 
-def layers(spec: Spec) -> Iterator[Layer]:
-    """All layers of a recipe, in order."""
+def layers(spec: Spec, *, tuned: bool = True) -> Iterator[Layer]:
+    """All layers of a recipe, in order; without `tuned`, those before anything was tuned."""
     for part in (data, model, train, memory, method):
         yield from part(spec)
-    if spec.scale in MEM_SIZES:
-        tuned = TUNED.get(spec.row, TUNED.get(spec.parts.method, {}))
-        yield "tuned on held-out images of CIFAR-100", tuned
+    if tuned and spec.scale in MEM_SIZES:
+        chosen = TUNED.get(spec.row, TUNED.get(spec.parts.method, {}))
+        yield "tuned on held-out images of CIFAR-100", chosen
     if spec.variant:
         yield "the recipe's name", VARIANTS[spec.variant]
 

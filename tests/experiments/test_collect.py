@@ -186,3 +186,36 @@ def test_the_committed_rows_on_digits_are_reproduced(script, tmp_path, monkeypat
     assert code == 0, out
     others = [f"{word} was " for word in ("machine", "torch", "avalanche-lib", "timm", "numpy")]
     assert f"{name}, seed {seed}: equal" in out or any(word in out for word in others)
+
+
+def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
+    script, runs, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    from real_images import tables
+
+    class OnDigits(tables.Shown):
+        """The two rows of a table that the runs here have."""
+
+        @property
+        def cells(self):
+            return [entry for entry in super().cells if entry.recipe in NAMES]
+
+    monkeypatch.setattr(tables, "SHOWN", (OnDigits("practical", 2, scale="demo"),))
+    script("collect", runs, "--out", tmp_path / "all")
+    script("collect", runs / NAMES[0], runs / NAMES[1] / "1", "--out", tmp_path / "rows")
+    call = ["train_tables", tmp_path / "rows", "--data", tmp_path, "--runs", tmp_path / "runs"]
+    code, out, _ = script(*call)
+    assert code == 0 and f"4 of 4 runs are in {tmp_path / 'rows'}." in out
+    trained = [path.relative_to(tmp_path / "runs") for path in tmp_path.glob("runs/*/*")]
+    assert trained == [Path(NAMES[1]) / "0"]
+    times = ("seconds", "finished")
+    for file in ("runs.csv", "steps.csv"):
+        now, expected = (rows(tmp_path / place / file) for place in ("rows", "all"))
+        for line in now + expected:
+            line |= dict.fromkeys(times, "")
+        assert now == expected
+    monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
+    assert script(*call)[0] == 0
+    code, _, err = script(*call, "--only", "pratical")
+    assert code == 2 and "practical --scale demo" in err

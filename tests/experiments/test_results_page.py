@@ -291,7 +291,7 @@ def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_
 
 def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     rows = tmp_path / "rows"
-    for folder in ("tuning", "augmentation", "variants"):
+    for folder in ("tuning", "augmentation", "image-size", "variants"):
         (rows / folder).mkdir(parents=True)
     columns = ["row", "values", "seed", "average", "last", "fh"]
     tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
@@ -302,6 +302,13 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
         for kind, value in (("plain", 60.1), ("flip-crop", 58.3))
     ]
     pd.DataFrame(tried, columns=columns).to_csv(rows / "augmentation" / "trials.csv", index=False)
+    sizes = [
+        ("ncm", f"data.image_size={size}", 100, value, 1.0, 2.0, seconds)
+        for size, value, seconds in ((32, 40.4, 5.0), (64, 41.3, 19.5))
+    ]
+    pd.DataFrame(sizes, columns=[*columns, "seconds"]).to_csv(
+        rows / "image-size" / "trials.csv", index=False
+    )
     forms = [
         (row, values, seed, value + seed / 10, 40.0, 80.0)
         for row, values, value in (
@@ -320,6 +327,9 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     ]
     (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
     assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
+    (heading, lines), *_ = tables(below(page, "### Image size")).items()
+    assert "| `32` px, average | `64` px, average | `32` px, seconds | `64` px" in heading
+    assert lines == [["`ncm`", "40.4", "41.3", "5.0", "19.5"]]
     (_, lines), *_ = tables(below(page, "### Forms of HFC")).items()
     assert lines[0] == ["default", "50.1", "40.0", "80.0", "–", "–"]
     assert lines[1][:2] == ["literal targets over the classes present", "48.1"]

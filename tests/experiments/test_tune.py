@@ -1,6 +1,7 @@
 """Tuning and variants: held-out images never meet training, test images never meet either."""
 
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from avalanche_hfc.benchmarks.orders import class_order
 from avalanche_hfc.engine.data import build_benchmark
-from avalanche_hfc.recipes import FURTHER_TABLES, Recipe
+from avalanche_hfc.recipes import FURTHER_TABLES, Recipe, recipe
 from avalanche_hfc.store.run_folder import TIMES, RunFolder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -141,5 +142,37 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     assert of_ranpac[of_ranpac["best"]]["average"].eq(of_ranpac["average"].max()).all()
     monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
     assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
+    shutil.rmtree(tmp_path / "runs")  # nor does one that has the lines alone
+    assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
+    monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "ncm"])  # not the lines' settings
+    assert run() == 2 and "ncm, as it is, seed 100, with other settings" in capsys.readouterr().err
+    assert (tmp_path / "out" / "trials.csv").read_text() == first
     monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "podnte"])
     assert run() == 2 and "Did you mean 'podnet'" in capsys.readouterr().err
+
+
+def test_trials_start_from_the_protocol_whatever_was_tuned(scripts, tmp_path, monkeypatch):
+    tune, _ = scripts
+    before = tune.run_of(tune.Trial("podnet"), 0, tmp_path, {})
+    monkeypatch.setattr("avalanche_hfc.recipes.settings.TUNED", {"podnet": {"train.lr": 7e-4}})
+    recipe.cache_clear()
+    try:
+        assert recipe("cifar100-b0-t5-podnet@small").train.lr == 7e-4
+        after = tune.run_of(tune.Trial("podnet"), 0, tmp_path, {})
+    finally:
+        recipe.cache_clear()
+    assert after.recipe == before.recipe and after.recipe.train.lr == 5e-4
+
+
+@pytest.mark.parametrize("changed", [{}, {"train.channels_last": "true"}])
+def test_the_committed_settings_are_those_of_the_trials_as_they_are_now(scripts, tmp_path, changed):
+    """Options that came later do not change what a line says, unless they are used."""
+    tune, variants = scripts
+    lines = pd.read_csv(EXPERIMENTS / "results/real-images/variants/variants.csv")
+    trials = {(trial.row, str(trial)): trial for trial in variants.VARIANTS.values()}
+    found = [
+        tune.digest(tune.run_of(trials[row, values], seed, tmp_path, changed))
+        for row, values, seed in lines[["row", "values", "seed"]].itertuples(index=False)
+    ]
+    same = found == lines["settings"].tolist()
+    assert found and same == (not changed)

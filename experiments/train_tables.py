@@ -1,0 +1,80 @@
+"""Train the runs of the tables on real images, those that have no rows yet.
+
+    python experiments/train_tables.py ROWS --data cifar100.npz --jobs 2
+
+ROWS is the folder of the rows, as experiments/collect.py writes them: a run is added when it is
+finished, and a run that is there is not trained again, with or without its run folder. Runs are
+kept in RUNS and resumed. docs/protocol.md lists the tables.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from real_images.rows import merged, read, rows_of, run_key, write
+from real_images.tables import SHOWN, Shown
+from tune import train_all
+
+from avalanche_hfc._names import lookup
+from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.store.read import read_runs
+from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.table import TableRun, runs_of
+
+TABLES = {shown.command.split(" --seeds")[0].removeprefix("hfc table "): shown for shown in SHOWN}
+
+
+def runs_of_tables(tables: Iterable[Shown], runs: Path) -> list[TableRun]:
+    """The runs of these tables, a table after the other, each seed by seed; none twice."""
+    listed = [run for shown in tables for run in runs_of(shown.cells, shown.num_seeds, runs)]
+    return list({(run.recipe.name, run.seed): run for run in reversed(listed)}.values())[::-1]
+
+
+def collect(runs: Iterable[TableRun], folder: Path) -> set[tuple[str, int]]:
+    """Add the rows of those runs that are finished; the recipe and seed of all that have rows."""
+    before = read(folder)
+    known = {run_key(line) for line in before.files["runs"]}
+    finished = [
+        run.folder
+        for run in runs
+        if (run.recipe.name, run.seed) not in known and RunFolder(run.folder).finished
+    ]
+    if not finished:
+        return known
+    rows = merged(before, rows_of(read_runs(finished)[0]))
+    write(rows, folder)
+    return {run_key(line) for line in rows.files["runs"]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", type=Path, metavar="ROWS", help="folder of the rows")
+    parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="run folders")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TABLE", help=f"of {', '.join(TABLES)}"
+    )
+    arguments = parser.parse_args()
+    try:
+        tables = [lookup(TABLES, name, "table") for name in arguments.only] or SHOWN
+        runs = runs_of_tables(tables, arguments.runs)
+        known = collect(runs, arguments.rows)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    silence_host()
+    missing = [run for run in runs if (run.recipe.name, run.seed) not in known]
+    failed = train_all(
+        missing, arguments.data, arguments.jobs, lambda: collect(missing, arguments.rows)
+    )
+    known = collect(missing, arguments.rows)
+    done = sum((run.recipe.name, run.seed) in known for run in runs)
+    print(f"{done} of {len(runs)} runs are in {arguments.rows}.", *failed, sep="\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
