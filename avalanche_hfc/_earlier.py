@@ -12,6 +12,8 @@ SINCE_0_1: dict[str, bool | int | float | str | None] = {
     "train.micro_batch": None,
     "train.precision": "float32",
     "train.compile": False,
+    "train.tf32": False,
+    "train.channels_last": False,
     "model.stage_relu": None,
     "method.reset_optimizer": False,
     "method.drop_last": False,
@@ -24,4 +26,10 @@ SINCE_0_1: dict[str, bool | int | float | str | None] = {
     "method.scale_lr": 0.1,  # the scale of a cosine head followed the optimizer's rate
 }
 # of every recipe; runs of this version from before do not say them either
-ON_HARDWARE = ("train.micro_batch", "train.precision", "train.compile")
+ON_HARDWARE = (
+    "train.micro_batch",
+    "train.precision",
+    "train.compile",
+    "train.tf32",
+    "train.channels_last",
+)

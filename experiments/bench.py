@@ -3,7 +3,8 @@
     python experiments/bench.py [--scale] [--out experiments/results/bench.csv]
 
 CPU time of one thread, medians over repeats, the compared works in turns. With --scale the rows of
-several ranks and of many classes. A missed target stays in the table, with its cause.
+several ranks, of a batch in pieces and of many classes. A missed target stays in the table, with
+its cause.
 """
 
 import argparse
@@ -52,21 +53,9 @@ CAUSES = {
     ): "the terms on features and maps themselves: several passes over four maps, a tenth of a "
     "step of this small network",
     (
-        "time: counts",
-        "10 × that of C = 1000",
-    ): "the confusion matrix has C² cells",
-    (
-        "memory: counts",
-        "10 × that of C = 1000",
-    ): "the confusion matrix has C² cells of 8 bytes",
-    (
         "time: both losses",
         "10 × that of C = 10000",
     ): "10,000 classes fit into the processor's cache; cross-entropy grows more",
-    (
-        "HFC training on 2 gloo ranks",
-        "one rank of b = 64, one core each",
-    ): "other work shared the two cores; the next row is the CPU time alone",
 }
 
 
@@ -96,6 +85,7 @@ def machine() -> str:
 def all_rows(scale: bool) -> Iterator:
     from experiments.benches import (
         data,
+        hardware,
         losses,
         many_classes,
         methods,
@@ -108,7 +98,7 @@ def all_rows(scale: bool) -> Iterator:
 
     losses.check()
     speed = (losses, model, data, training, methods, runs, start)
-    for part in (ranks, many_classes) if scale else speed:
+    for part in (ranks, hardware, many_classes) if scale else speed:
         yield from part.rows()
 
 

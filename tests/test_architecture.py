@@ -67,6 +67,7 @@ def test_every_file_belongs_to_a_layer():
         "__main__.py",
         "_arguments.py",
         "_checks.py",
+        "_compiled.py",
         "_earlier.py",
         "_names.py",
         "_types.py",

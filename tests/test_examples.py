@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from image_folders import hfc
 from pages import DOCS, EXAMPLES, NOTEBOOK, PAGES, code_blocks, name_of
 from PIL import Image
@@ -114,3 +115,37 @@ def test_python_in_the_pages_of_docs_is_included_from_examples(page):
 def test_every_example_is_shown_in_a_page():
     shown = "".join(page.read_text() for page in PAGES)
     assert [path.name for path in EXAMPLES if f'"examples/{path.name}"' not in shown] == []
+
+
+SAVE_WEIGHTS = """
+import pathlib, sys, torch
+example, path = sys.argv[1:]
+names = {"__name__": "__main__"}
+exec(compile(pathlib.Path(example).read_text(), example, "exec"), names)
+if names["DistributedHelper"].rank == 0:
+    weights = names["strategy"].model.state_dict()
+    torch.save({k: v for k, v in weights.items() if hasattr(v, "shape")}, path)
+"""
+
+
+def test_two_ranks_of_the_script_train_what_one_process_trains(tmp_path):
+    (tmp_path / "script.py").write_text(SAVE_WEIGHTS)
+    (example,) = [path for path in EXAMPLES if path.stem == "ranks"]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    found = []
+    for name, words in (("one", ()), ("two", launcher)):
+        command = [sys.executable, *words, "script.py", str(example), f"{name}.pt"]
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            cwd=tmp_path,
+        )
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert f"4 classes learned on {len(found) + 1} rank(s)" in result.stdout
+        found.append(torch.load(tmp_path / f"{name}.pt"))
+    one, two = found
+    assert one.keys() == two.keys() and len(one) > 10
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=0, atol=1e-5, msg=name)

@@ -7,15 +7,21 @@ import os
 import re
 import shlex
 import subprocess
+import tracemalloc
 
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner
 from pages import DOCS, ROOT, code_blocks, table
 
 from avalanche_hfc.cli.main import commands
 from avalanche_hfc.cli.overrides import overrides_of
+from avalanche_hfc.engine.step_rows import class_rows, confusion_rows, counts_of
+from avalanche_hfc.memory.herding import MOST_BYTES
+from avalanche_hfc.metrics.counts import count
 from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 PAGE = DOCS / "scale.md"
 SBATCH = ROOT / "examples" / "table.sbatch"
@@ -39,7 +45,7 @@ def test_every_command_exists_with_its_options(words):
     context = commands.get_command(None, command).make_context(command, arguments)
     values = overrides_of(context.args)  # those of the recipe
     override(recipe("cifar100-b0-t10-hfc@paper"), values)
-    assert set(values) <= {"micro-batch", "precision", "compile"}
+    assert set(values) <= {"micro-batch", "precision", "compile", "tf32", "channels-last"}
 
 
 def test_the_page_tells_of_all_ways():
@@ -197,15 +203,52 @@ def test_what_breaks_first_follows_from_the_slopes(slopes):
     def per_class(num_bytes):
         return f"{short(num_bytes / 1000)} kB · C", f"C = {short(ROOM / num_bytes)}"
 
+    nothing = torch.zeros(1, dtype=torch.int64)
+    counts = count(nothing, nothing, torch.zeros(1), 1, nothing)  # of one image of one class
+    cell = counts.cells.indices().nbytes + counts.cells.values().nbytes
+    others = (
+        counts.correct_nme, counts.total, counts.gradient_sum, counts.gradient_square_sum
+    )  # fmt: skip
+    columns = sum(column.nbytes for column in others)
+    tests = RUNS["ImageNet-1000"][-1]
     expected = [
-        ("8 · C² each", f"C = {short((ROOM / 8 / STEPS) ** 0.5)}"),
         ("9 · b²", f"b = {short((ROOM / 9) ** 0.5)}"),
-        ("8 · n²", f"n = {short((ROOM / 8) ** 0.5)}"),
         per_class(slopes["report bytes"]),
         per_class(slopes["head bytes"] + 4 * WIDTH),  # the teacher's weights
+        (
+            f"at most ({cell} · {tests} + {columns}) · C each",
+            f"C = {short(ROOM / STEPS / (cell * tests + columns))}",
+        ),
         per_class(slopes["loss bytes"]),
         (f"8 · {WIDTH} · n", f"n = {short(ROOM / 8 / WIDTH)}"),
         (f"4 · {WIDTH} · n", f"n = {short(ROOM / 4 / WIDTH)}"),
     ]
     found = [tuple(line[1:]) for line in table(PAGE, "| what | bytes | 16 GB at |")]
     assert found == expected
+    report = round(1e5 * slopes["report bytes"] / 1e9)
+    assert f"the report on it does not: on five steps it needs {report} GB" in PAGE.read_text()
+    images = round((MOST_BYTES / 8) ** 0.5)
+    herding = (
+        f"at most {MOST_BYTES >> 20} MB of inner products of the images of a class; of more than"
+    )
+    assert f"{herding} {images} images" in PAGE.read_text()
+
+
+def test_rows_read_back_take_the_memory_that_the_page_says(tmp_path):
+    targets = torch.arange(2000) % 100
+    counts = count(targets, targets.flip(0) // 7, torch.zeros(2000), 100)
+    rows = RunRows(RunFolder(tmp_path))
+    names = [str(k) for k in range(100)]
+    rows.add("classes", class_rows(0, counts, torch.zeros(100, dtype=torch.int64), names))
+    rows.add("confusion", (row for _ in range(20) for row in confusion_rows(0, counts)))
+    tracemalloc.start()
+    counts_of(rows, 100)
+    each = tracemalloc.get_traced_memory()[1] / rows.counts["confusion"]
+    tracemalloc.stop()
+    _, classes, _, tests = RUNS["10⁵ classes, 10⁸ images"]
+    told = round(each, -2)
+    lines = tests * classes * (STEPS + 1) / 2
+    assert f"about {told:.0f} bytes of memory for each line of `confusion.csv`, up to " in (
+        page := PAGE.read_text()
+    )
+    assert f"up to {told * lines / 1e9:.0f} GB for 10⁵ classes in ten steps" in page

@@ -53,7 +53,7 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
         "commands": False,
         "device": "cpu",
         "data": None,
-        "workers": 0,
+        "workers": None,
         "no_run": False,
     }
     cells = cells_of("demo", "demo")

@@ -20,7 +20,7 @@ from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
 from avalanche_hfc.cli.predict import predict
 from avalanche_hfc.cli.pretrain import pretrain
-from avalanche_hfc.cli.ranks import first, launched, let_first_speak, lost_connection
+from avalanche_hfc.cli.ranks import LOST, after_first, launched, let_lost_end, lost_connection
 from avalanche_hfc.cli.report import report
 from avalanche_hfc.cli.resume import resume
 from avalanche_hfc.cli.run import run
@@ -90,18 +90,13 @@ def main() -> None:
             [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False
         )
     except click.ClickException as error:
-        if first():
-            error.show()
-        else:
-            let_first_speak()
+        after_first(error.message)
+        error.show()
         sys.exit(error.exit_code)
     except (ValueError, OSError, FloatingPointError) as error:
         if debug:
             raise
-        if first():
-            click.echo(f"hfc: {error}", err=True)
-        else:
-            let_first_speak()
+        click.echo(f"hfc: {after_first(str(error))}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo(
@@ -111,12 +106,11 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        if launched() and lost_connection(error):  # the launcher names the rank that has ended
-            sys.exit(1)
-        words = (str(error).splitlines() or [""])[0]
+        if launched() and lost_connection(error):
+            let_lost_end()
+            sys.exit(LOST)
+        words = f"unexpected error, {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         click.echo(
-            f"hfc: unexpected error, {type(error).__name__}: {words} (The same command with "
-            f"{DEBUG} shows where.)",
-            err=True,
+            f"hfc: {after_first(words)} (The same command with {DEBUG} shows where.)", err=True
         )
         sys.exit(1)

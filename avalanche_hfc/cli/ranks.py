@@ -9,6 +9,8 @@ import time
 import click
 
 GRACE = 10  # seconds
+LOST = 79  # exit code of a rank that has lost another one, and has nothing to tell
+TOLD = (1, 2, 130)  # exit codes of a rank that has told why
 
 
 def launched() -> bool:
@@ -26,9 +28,26 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
-def let_first_speak() -> None:
-    """Wait, after an error that all ranks meet, for rank 0 to report it: the launcher ends the
-    others when the first of them has ended.
+def after_first(words: str) -> str:
+    """Wait until it is this rank's turn to report an error. What all ranks meet is reported by
+    rank 0, and the launcher ends the others when the first of them has ended: one that is still
+    there after a while has an error of its own.
+
+    Args:
+        words: What to report.
+
+    Returns:
+        The words; with the name of a rank that is not the first.
+    """
+    if first():
+        return words
+    time.sleep(GRACE)
+    return f"rank {os.environ.get('RANK')}: {words}"
+
+
+def let_lost_end() -> None:
+    """Wait for the rank that was lost: the launcher reads the exit codes of those that have ended
+    by then, and must find that one among them.
     """
     time.sleep(GRACE)
 
@@ -75,6 +94,7 @@ def launch(ranks: int, device: str) -> None:
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=ranks,
+        run_id=f"hfc-{os.getpid()}",  # without one, torch warns
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
@@ -86,9 +106,11 @@ def launch(ranks: int, device: str) -> None:
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
-        if not killed and codes.get(0, 0) > 0:  # rank 0 has said what is wrong
-            sys.exit(codes[0])
-        rank = killed[0] if killed else error.get_first_failure()[0]
+        told = [code for _, code in sorted(codes.items()) if code in TOLD]
+        if told and not killed:
+            sys.exit(told[0])
+        ended = [rank for rank, code in codes.items() if code not in (LOST, -signal.SIGTERM)]
+        rank = (killed or ended or [error.get_first_failure()[0]])[0]
         code = codes[rank]
         how = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -10,7 +10,7 @@ from avalanche_hfc.cli.allow_code import allow_code
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.run import shown, tell
-from avalanche_hfc.engine.machine import most_workers
+from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers
 
 
 @click.command()
@@ -26,9 +26,7 @@ from avalanche_hfc.engine.machine import most_workers
 @click.option(
     "--workers",
     type=click.IntRange(0, most_workers()),
-    default=0,
-    show_default=True,
-    help="Loader processes.",
+    help=WORKERS_HELP,
 )
 @allow_code
 @click.option(
@@ -36,7 +34,9 @@ from avalanche_hfc.engine.machine import most_workers
     is_flag=True,
     help="Write the curves for TensorBoard, too, into the run's folder tensorboard.",
 )
-def resume(run: Path, workers: int, tensorboard: bool, allow_code: bool, **options: Any) -> None:
+def resume(
+    run: Path, workers: int | None, tensorboard: bool, allow_code: bool, **options: Any
+) -> None:
     """Train the rest of RUN, a run folder of `hfc run` or `hfc learn`.
 
     Recipe, seed and data are those that the folder names. RUN may be the folder of a recipe that

@@ -17,7 +17,7 @@ from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
 from avalanche_hfc.cli.ranks import check_ranks, first, launch, launched, restarted
 from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.engine.machine import most_workers
+from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers
 from avalanche_hfc.engine.progress import Progress, Several
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
@@ -73,9 +73,7 @@ def read_several_seeds(
 @click.option(
     "--workers",
     type=click.IntRange(0, most_workers()),
-    default=0,
-    show_default=True,
-    help="Loader processes. They start once for each step; data in memory is read without them.",
+    help=WORKERS_HELP,
 )
 @click.option(
     "--ranks",
@@ -184,7 +182,7 @@ def train(
     run_folder: RunFolder,
     *,
     tensorboard: bool,
-    workers: int,
+    workers: int | None,
     **options: Any,
 ) -> None:
     line = memory_line(chosen)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.cli.device import device_option
-from avalanche_hfc.engine.machine import most_workers
+from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers
 from avalanche_hfc.recipes import SCALES
 
 RUN_OPTIONS = (
@@ -54,9 +54,7 @@ RUN_OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(0, most_workers()),
-        default=0,
-        show_default=True,
-        help="Loader processes of a run.",
+        help=WORKERS_HELP,
     ),
     click.option("--no-run", is_flag=True, help="Take what is there; run nothing."),
     click.option(

@@ -176,7 +176,7 @@ def command_of(run: TableRun, options: Options) -> str:
     further = ["--seed", str(run.seed), "--out", str(out)]
     if options["device"] != "auto":
         further += ["--device", options["device"]]
-    if options["workers"]:
+    if options["workers"] is not None:
         further += ["--workers", str(options["workers"])]
     return command(run.recipe, data and str(data.resolve()), further)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from avalanche.core import BasePlugin
@@ -155,6 +155,14 @@ def without_weights(recipe: Recipe) -> Recipe:
         (name, None if name == "weights" else value) for name, value in recipe.model.options
     )
     return replace(recipe, model=ModelRecipe(recipe.model.kind, options))
+
+
+def for_any_device(recipe: Recipe) -> Recipe:
+    """The recipe without options of the hardware it is trained on: where nothing is trained, a
+    model that was trained on a GPU works elsewhere.
+    """
+    usual: dict[str, Any] = {leaf.removeprefix("train."): SINCE_0_1[leaf] for leaf in ON_HARDWARE}
+    return replace(recipe, train=replace(recipe.train, **usual))
 
 
 # What trains it

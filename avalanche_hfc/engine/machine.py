@@ -11,12 +11,32 @@ VECTORS = {
     "asimd": "NEON",
 }  # the widest first: it decides which kernels torch takes
 
+MOST_BY_DEFAULT = 8  # loader processes
+RANKS_HERE = "LOCAL_WORLD_SIZE"  # torchrun's variable
+WORKERS_HELP = (
+    "Loader processes  [default: none on a CPU; beside a GPU one for each core, at most "
+    f"{MOST_BY_DEFAULT}]. They start once for each step; data in memory is read without them."
+)
 LIMIT = "ATEN_CPU_CAPABILITY"  # a variable by which torch takes the kernels of an older processor
 
 
 def most_workers() -> int:
     """The largest number of loader processes that a run may have: 4 for each processor."""
     return 4 * (os.cpu_count() or 1)
+
+
+def default_workers(device: str) -> int:
+    """Loader processes of a run that names no number: none on the CPU, which they would compete
+    for; beside a GPU the cores of this process, divided among the ranks of this machine, at most
+    `MOST_BY_DEFAULT`.
+    """
+    if device == "cpu":
+        return 0
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not every system has it
+        cores = os.cpu_count() or 1
+    return min(MOST_BY_DEFAULT, cores // int(os.environ.get(RANKS_HERE, "1")))
 
 
 def cpu() -> str:

@@ -16,9 +16,9 @@ from avalanche_hfc.benchmarks._records import Records, fingerprint
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
 from avalanche_hfc.parallel import agree, backend_for, world
-from avalanche_hfc.store.run_folder import RunRows, versions
+from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
-from avalanche_hfc.strategies._base.ranks import check_batch
+from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 LONGEST = timedelta(hours=2)  # that a rank waits for another, such as for a checkpoint
@@ -62,14 +62,17 @@ def join(device: str) -> str:
 
 
 def check_same(recipe: Record, seed: int) -> None:
-    """Raise a ValueError on every rank if they were started with different things."""
-    agree("the recipe or the seed", json.dumps([recipe, seed], sort_keys=True, default=str))
+    """Raise a ValueError on every rank if they were started with different things. Their data may
+    be at different places: `check_exact` compares what it is.
+    """
+    values = placeless_settings(recipe)
+    agree("the recipe or the seed", json.dumps([values, seed], sort_keys=True, default=str))
     agree("the versions of the packages", json.dumps(versions(), sort_keys=True))
 
 
 def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
     """Raise a ValueError on every rank if the strategy cannot be trained by all of them together,
-    or their data differ.
+    or their data or weights differ.
     """
     if not world().several:
         return
@@ -81,6 +84,7 @@ def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
         )
     check_batch(strategy.train_mb_size)
     agree("the data", fingerprint(records))
+    agree("the weights of the model", weights_digest(strategy.model))
 
 
 class NoRows(RunRows):

@@ -23,7 +23,7 @@ from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
 from avalanche_hfc.engine.interrupts import Interrupts
-from avalanche_hfc.engine.machine import cpu, most_workers
+from avalanche_hfc.engine.machine import cpu, default_workers, most_workers
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import Resumable, runnable
@@ -79,7 +79,7 @@ def run(
     device: str = "cpu",
     data_root: Path | str | None = None,
     progress: Progress | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     checkpoint_seconds: float | int | None = None,
     verify_data: bool = False,
 ) -> None:
@@ -91,7 +91,8 @@ def run(
     from the beginning. A finished run is left as it is.
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
-    `num_workers` loader processes. Your data must be what the run began with: files whose size or
+    `num_workers` loader processes, by default as many as `default_workers` has for the device. Your
+    data must be what the run began with: files whose size or
     time has changed are read again, with `verify_data` all files.
 
     On several ranks of torch.distributed each calls this, with the same arguments. Rank 0 alone
@@ -99,7 +100,7 @@ def run(
     rounding.
     """
     device = check_device(device)
-    check_workers(num_workers)
+    num_workers = default_workers(device) if num_workers is None else checked_workers(num_workers)
     run_folder, values, first = RunFolder(folder), recipe.as_dict(), world().first
     check_same(values, seed)
     on_first(lambda: run_folder.check(values, seed))
@@ -345,14 +346,15 @@ def load_state(training: Resumable, checkpoint: Checkpoint, run_folder: RunFolde
         ) from error
 
 
-def check_workers(num_workers: int) -> None:
-    """A ValueError for more loader processes than can be of use here."""
+def checked_workers(num_workers: int) -> int:
+    """The number itself; a ValueError for more loader processes than can be of use here."""
     most = most_workers()
     if not 0 <= num_workers <= most:
         raise ValueError(
             f"num_workers must be 0 to {most}, 4 for each processor of this machine; got "
             f"{num_workers}."
         )
+    return num_workers
 
 
 def check_device(device: str) -> str:

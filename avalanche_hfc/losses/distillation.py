@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
+from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     full_precision,
     log_probabilities,
@@ -50,6 +51,7 @@ def old_log_probabilities(
 
 
 @checked
+@compilable
 def knowledge_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -92,6 +94,7 @@ def knowledge_distillation(
 
 
 @checked
+@compilable
 def divergence_per_column(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
+from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     check_choice,
     full_precision,
@@ -59,6 +60,7 @@ def pooled(squares: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
 
 
 @checked
+@compilable
 def pod_flat(
     features: Float[Tensor, "b D"], teacher_features: Float[Tensor, "b D"]
 ) -> Float[Tensor, ""]:
@@ -82,6 +84,7 @@ def pod_flat(
 
 
 @checked
+@compilable
 def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, ""]:
     """Factor √(K / K_t) of PODNet's and AFC's distillation, which grows with the classes seen.
 
@@ -105,6 +108,7 @@ def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> 
 
 
 @checked
+@compilable
 def nca(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -159,6 +163,7 @@ def nca(
 
 
 @checked
+@compilable
 def nca_gradient(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
+from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     cross_entropy_over,
@@ -36,6 +37,7 @@ def sample_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Ten
 
 
 @checked
+@compilable
 def separated_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -62,6 +64,7 @@ def separated_cross_entropy(
 
 
 @checked
+@compilable
 def separated_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -109,6 +112,7 @@ def only_old_steps(steps: Int[Tensor, "C"]) -> Int[Tensor, "C"]:
 
 
 @checked
+@compilable
 def separated_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -156,6 +160,7 @@ def separated_distillation(
 
 
 @checked
+@compilable
 def separated_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

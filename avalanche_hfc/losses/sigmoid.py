@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
+from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -29,6 +30,7 @@ from avalanche_hfc.losses.relation import checked_teacher, widen
 
 
 @checked
+@compilable
 def mixed_targets(
     targets: Int[Tensor, "b"], teacher_logits: Float[Tensor, "b K"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b C"]:
@@ -62,6 +64,7 @@ def mixed_targets(
 
 
 @checked
+@compilable
 def mixed_binary_cross_entropy(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -113,6 +116,7 @@ def mixed_binary_cross_entropy(
 
 
 @checked
+@compilable
 def binary_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -140,6 +144,7 @@ def binary_cross_entropy(
 
 
 @checked
+@compilable
 def divergence_binary_cross_entropy(
     logits: Float[Tensor, "b D"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -174,6 +179,7 @@ def divergence_binary_cross_entropy(
 
 
 @checked
+@compilable
 def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Gradient magnitude |Γ_i| (Eq. 6) of the one-hot binary cross-entropy.
 
@@ -196,6 +202,7 @@ def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) ->
 
 
 @checked
+@compilable
 def sigmoid_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

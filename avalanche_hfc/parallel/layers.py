@@ -34,7 +34,8 @@ class GlobalBatchNorm(nn.SyncBatchNorm):
     """Batch norm over the global batch: torch's own on CUDA, and one that gloo can carry elsewhere.
 
     An image that counts for nothing is normalised, and is not part of the statistics. torch's
-    cannot leave one out, so it is not used where a rank has no row.
+    cannot leave one out, so it is not used where a rank has no row. Rows may be several for each
+    image, image by image.
     """
 
     process_group = None  # the default one; the layer that this one replaces does not have it
@@ -51,8 +52,14 @@ class GlobalBatchNorm(nn.SyncBatchNorm):
         share = TAKEN[-1]
         if input.is_cuda and all(share.counts):
             return super().forward(input)
+        rows = len(input) // share.loaded  # of each image
+        if share.size * rows * input[0, 0].numel() == 1:
+            raise ValueError(
+                "Expected more than 1 value per channel when training, got a global batch of one "
+                f"image with input size {tuple(input.shape)}."
+            )  # as torch's does on one rank
         output, mean, variance, count = GlobalNorm.apply(
-            input, self.weight, self.bias, self.eps, share.own
+            input, self.weight, self.bias, self.eps, share.own * rows
         )
         self._track(mean, variance * count / (count - 1))
         return output
@@ -71,7 +78,7 @@ class GlobalBatchNorm(nn.SyncBatchNorm):
 
 class GlobalNorm(torch.autograd.Function):
     """Batch norm with statistics of all ranks, with the arithmetic of torch's kernel on a CPU: sums
-    in float64.
+    in float64. The first `own` rows count.
 
     Returns the output; mean and variance of each channel, and the number of its values.
     """
@@ -82,7 +89,7 @@ class GlobalNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         dims, shape = channel_dims(x)
         counted = x[:own]
-        number = x.new_tensor([counted.numel() // x.shape[1]], dtype=torch.float64)
+        number = x.new_full((1,), counted.numel() // x.shape[1], dtype=torch.float64)
         sums = torch.cat([counted.sum(dims, dtype=torch.float64), number])
         dist.all_reduce(sums)
         count = sums[-1]
@@ -144,7 +151,8 @@ class GlobalDropout(nn.Dropout):
         if not (self.training and self.p and TAKEN):
             return super().forward(input)
         keep = 1 - self.p
-        return input * (drawn(input, input.shape[1:], keep) / keep)
+        kept = drawn(input, input.shape[1:], keep)
+        return input * (kept / keep if keep > 0 else kept)
 
 
 def drawn(x: Tensor, shape: tuple[int, ...], keep: float) -> Tensor:

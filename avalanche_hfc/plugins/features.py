@@ -73,10 +73,11 @@ def features_of(
         num_workers=0 if flat is not None and flat.in_memory else num_workers,
         generator=generator,
         collate_fn=getattr(data, "collate_fn", None) if flat is None else collate,
+        pin_memory=device.type == "cuda",
     )
 
     def rows(batch: Sequence[Tensor]) -> Tensor:
-        x = batch[0].to(device)
+        x = batch[0].to(device, non_blocking=True)
         return embed(x.flip(-1) if flip else x).flatten(1).float()
 
     with evaluation_mode(model):

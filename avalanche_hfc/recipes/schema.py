@@ -154,7 +154,9 @@ class TrainRecipe:
             the whole batch. The gradients are those of the whole batch, up to rounding.
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast.
-        compile: Compile the forward pass of the model with torch.compile.
+        compile: Compile the forward pass of the model and the losses with torch.compile.
+        tf32: Multiply float32 numbers as TF32 in training; needs a GPU.
+        channels_last: Keep weights and images of a convolutional network with the channels last.
 
     Raises:
         ValueError: If a value is not allowed or has no effect with the others.
@@ -181,6 +183,8 @@ class TrainRecipe:
     micro_batch: int | None
     precision: str
     compile: bool
+    tf32: bool
+    channels_last: bool
 
     def __post_init__(self) -> None:
         positive(

@@ -37,6 +37,8 @@ GIVEN = (
     "micro_batch",
     "precision",
     "compile",
+    "tf32",
+    "channels_last",
 )  # arguments that no option sets: the engine passes them, or the recipe has them elsewhere
 PLAIN = (bool, int, float, str, NoneType)
 OF_TIMM = {

@@ -141,9 +141,7 @@ class RunFolder:
                 f"resume it with avalanche_hfc=={written_by}. report, diff, predict and learn "
                 "read it."
             )
-        before, now = settings(held["recipe"]), settings(recipe)
-        for one in (before, now):
-            one.pop(DATA_PLACE, None)
+        before, now = (placeless_settings(one) for one in (held["recipe"], recipe))
         changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
             raise ValueError(
@@ -376,6 +374,13 @@ def settings(recipe: Record) -> Json:
     """
     held = flat_leaves(recipe)
     return held | {leaf: SINCE_0_1[leaf] for leaf in ON_HARDWARE if leaf not in held}
+
+
+def placeless_settings(recipe: Record) -> Json:
+    """The settings that two processes must share to train the same run, wherever the data is."""
+    held = settings(recipe)
+    held.pop(DATA_PLACE, None)
+    return held
 
 
 def flat_leaves(recipe: Record, prefix: str = "") -> Json:

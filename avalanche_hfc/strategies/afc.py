@@ -78,10 +78,9 @@ class AFC(ProxyMethod):
         )
         sums: list[Tensor] | None = None
         with evaluation_mode(self.model), torch.enable_grad():
-            for x, targets, *_ in self.loader_of(data, self.eval_mb_size, asked):
-                sums = add_importance(
-                    self._stage_gradients(x.to(self.device), targets.to(self.device)), sums
-                )
+            for batch in self.loader_of(data, self.eval_mb_size, asked):
+                x, targets = (column.to(self.device, non_blocking=True) for column in batch[:2])
+                sums = add_importance(self._stage_gradients(x, targets), sums)
         assert sums is not None
         return normalised_importance(sums)
 

@@ -117,7 +117,10 @@ class BiC(BalancedReplay):
         head = self.model.head
         with evaluation_mode(self.model):
             pairs = [
-                (head.linear(self.model.embed(x.to(self.device))), targets.to(self.device))
+                (
+                    head.linear(self.model.embed(x.to(self.device, non_blocking=True))),
+                    targets.to(self.device, non_blocking=True),
+                )
                 for x, targets, *_ in loader
             ]
         logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_hfc._types import Json
-from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
+from avalanche_hfc.engine.build import (
+    build_model,
+    build_strategy,
+    for_any_device,
+    without_weights,
+)
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.engine.run import check_device, load_state
 from avalanche_hfc.recipes import Recipe
@@ -84,7 +89,7 @@ class FinishedRun:
 
     def strategy(self, device: str = "cpu") -> RunnableStrategy:
         """As it was at the end of the run."""
-        recipe = without_weights(self.recipe)
+        recipe = for_any_device(without_weights(self.recipe))
         strategy = runnable(
             build_strategy(recipe, build_model(recipe), device=check_device(device))
         )

@@ -12,7 +12,12 @@ from avalanche.models.utils import avalanche_model_adaptation
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
+from avalanche_hfc.engine.build import (
+    build_model,
+    build_strategy,
+    for_any_device,
+    without_weights,
+)
 from avalanche_hfc.engine.run import WITH_TEACHER
 from avalanche_hfc.parallel.pieces import check_divisible
 from avalanche_hfc.recipes import Recipe
@@ -87,7 +92,7 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
     Raises:
         ValueError: If the recipe cannot be built.
     """
-    plain = without_weights(recipe)
+    plain = for_any_device(without_weights(recipe))
     model = build_model(plain)
     strategy = build_strategy(plain, model)
     ours = isinstance(strategy, IncrementalTemplate)

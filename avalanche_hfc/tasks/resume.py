@@ -13,7 +13,7 @@ def resume(
     *,
     device: str = "cpu",
     data_root: Path | str | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     progress: Progress | None = None,
     verify_data: bool = False,
     allow_code: bool = False,
@@ -25,7 +25,7 @@ def resume(
         path: The run folder, or the folder of a recipe that holds one run.
         device: Where to train.
         data_root: Where the data is, if it is no longer where it was.
-        num_workers: Loader processes.
+        num_workers: Loader processes; by default none on the CPU, several beside a GPU.
         progress: Is told of epochs and steps.
         verify_data: Read all images again to compare them with those of the run.
         allow_code: As in `FinishedRun`.

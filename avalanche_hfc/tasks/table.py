@@ -166,7 +166,7 @@ def train(
     *,
     device: str = "cpu",
     data_root: Path | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, str]:
     """Start or resume a run; the numbers of its last step, as text."""

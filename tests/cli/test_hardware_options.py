@@ -1,22 +1,26 @@
-"""Micro-batches, precision and compilation as values of a recipe: runs, refusals, old folders."""
+"""Micro-batches, precision, compilation and layout as values of a recipe: runs, refusals, old
+folders.
+"""
 
 import csv
 import json
 from pathlib import Path
 
 import pytest
+import torch
 from image_folders import content, hfc
 
 from avalanche_hfc.cli.main import main
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.recipes.by_name import all_names
+from avalanche_hfc.tasks.trained_run import load_run
 
 NAME = "digits-b0-t5-hfc@demo"
 QUICK = "--epochs 1 --train-per-class 8 --test-per-class 8 --batch-size 8".split()
 
 
-def rows(folder, name):
-    with open(Path(folder) / NAME / "0" / f"{name}.csv") as file:
+def rows(folder, name, recipe_name=NAME):
+    with open(Path(folder) / recipe_name / "0" / f"{name}.csv") as file:
         return list(csv.DictReader(file))
 
 
@@ -48,7 +52,7 @@ def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
     hfc("run", NAME, *QUICK, "--out", tmp_path)
     path = tmp_path / NAME / "0" / "recipe.json"
     held = json.loads(path.read_text())
-    for leaf in ("micro_batch", "precision", "compile"):
+    for leaf in ("micro_batch", "precision", "compile", "tf32", "channels_last"):
         del held["recipe"]["train"][leaf], held["recipe"]["sources"][f"train.{leaf}"]
     path.write_text(json.dumps(held))
     before = content(tmp_path)
@@ -56,6 +60,28 @@ def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
     assert content(tmp_path) == before
     with pytest.raises(ValueError, match="train.precision float32, now bfloat16"):
         hfc("run", NAME, *QUICK, "--out", tmp_path, "--precision", "bfloat16")
+
+
+def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path)
+    path = tmp_path / NAME / "0" / "recipe.json"
+    held = json.loads(path.read_text())
+    held["recipe"]["train"] |= {"precision": "float16", "tf32": True}
+    path.write_text(json.dumps(held))
+    trained = load_run(path.parent)
+    x = torch.zeros(2, *trained.input_shape)
+    assert trained.model(x).isfinite().all() and trained.model(x).dtype == torch.float32
+
+
+def test_a_resnet_with_the_channels_last_has_the_rows_of_the_contiguous_one(tmp_path):
+    resnet = "digits-b0-t5-podnet-resnet32@demo"
+    quick = [*QUICK, "--method.tune-epochs", "1"]
+    hfc("run", resnet, *quick, "--out", tmp_path / "plain")
+    hfc("run", resnet, *quick, "--out", tmp_path / "last", "--channels-last", "true")
+    held = json.loads((tmp_path / "last" / resnet / "0" / "recipe.json").read_text())
+    assert held["recipe"]["train"]["channels_last"] is True
+    plain, last = (losses(rows(tmp_path / out, "train", resnet)) for out in ("plain", "last"))
+    assert plain[0] == pytest.approx(last[0], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +96,9 @@ def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
         ("digits-b0-t5-avalanche-replay@demo", "--micro-batch 4", "has no micro_batch"),
         ("digits-b0-t5-avalanche-replay@demo", "--precision bfloat16", "has no precision"),
         ("digits-b0-t5-avalanche-replay@demo", "--compile true", "has no compile"),
+        (NAME, "--tf32 true", "tf32=True needs a CUDA GPU, got device 'cpu'"),
+        (NAME, "--channels-last true", "ResNet18; TSAViT has 1 convolution"),
+        ("digits-b0-t5-avalanche-replay@demo", "--channels-last true", "has no channels_last"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_is_written(
@@ -88,3 +117,4 @@ def test_recipes_of_the_paper_train_in_float32_at_once_and_uncompiled():
     for name in all_names("paper"):
         train = recipe(name).train
         assert (train.micro_batch, train.precision, train.compile) == (None, "float32", False)
+        assert (train.tf32, train.channels_last) == (False, False)

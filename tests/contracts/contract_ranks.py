@@ -6,25 +6,33 @@ import datetime
 import multiprocessing
 import os
 import traceback
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import numpy as np
+import tiny_runs
 import torch
 import torch.distributed as dist
 from avalanche.training import Naive
 from contract_entries import CASES, small_cnn
-from contract_runs import benchmark_of, build, seed
+from contract_runs import LR, benchmark_of, build, seed
 from tiny_runs import tiny_run
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import ConcatDataset
 
+from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.run import run
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.parallel import Share, agree, on_first, world
 from avalanche_hfc.parallel.layers import taken, use_global_layers
-from avalanche_hfc.plugins import GFCPlugin, HerdingReplayPlugin
+from avalanche_hfc.parallel.shares import with_batches
+from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.recipes.user_data import with_data
+from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 HERE = Path(__file__).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -47,16 +55,46 @@ def no_gathering():
         Share.gather, Share.scale = gather, scale
 
 
-def trained(name, *, model="vit", dtype="float32", batch=BATCH, gathering=True, **options):
+class Turned:
+    """The batches of a sampler, the rows of each in another order."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        return (positions[1:] + positions[:1] for positions in self.batches)
+
+
+@contextmanager
+def turned_rows():
+    """One rank sums up the same rows in another order: all that differs is rounding."""
+    shared = IncrementalTemplate.shared
+    IncrementalTemplate.shared = lambda strategy, loader: with_batches(
+        loader, Turned(loader.batch_sampler)
+    )
+    try:
+        yield
+    finally:
+        IncrementalTemplate.shared = shared
+
+
+CHANGES = {"": nullcontext, "no gathering": no_gathering, "turned rows": turned_rows}
+
+
+def trained(name, *, model="vit", dtype="float32", batch=BATCH, lr=LR, change="", **options):
     """Two steps of a strategy: weights, exemplars, and what it predicts."""
     torch.set_default_dtype(torch.float32)
     case, kind = BY_NAME[name], getattr(torch, dtype)
     seed()
     network = (small_cnn() if model == "resnet" else case.entry.model()).to(kind)
-    strategy = build(case, model=network, train_mb_size=batch, **options)
+    optimizer = SGD(network.parameters(), lr=lr, momentum=0.9)
+    strategy = build(case, model=network, optimizer=optimizer, train_mb_size=batch, **options)
     strategy.draw_seed = 3
     benchmark = benchmark_of(per_class=5, dtype=kind)
-    with nullcontext() if gathering else no_gathering():
+    with CHANGES[change]():
         for experience in benchmark.train_stream[:2]:
             strategy.train(experience)
     seen = torch.full((10,), -1)
@@ -98,16 +136,23 @@ def random_layers():
     return {"weights": dict(strategy.model.state_dict())}
 
 
-def normed(size):
-    """Output, gradients and statistics of a batch norm, of the rows of all ranks."""
+def normed(size, tokens=0):
+    """Output, gradients and statistics of a batch norm, of the rows of all ranks: of images, or of
+    some tokens of each image, one below the other.
+    """
     seed()
-    norm = nn.BatchNorm2d(3)
+    norm = nn.BatchNorm1d(3) if tokens else nn.BatchNorm2d(3)
     with torch.no_grad():
         norm.weight.copy_(torch.rand(3) + 0.5)
-    x, target = 5 + torch.randn(size, 3, 4, 4), torch.randn(size, 3, 4, 4)
+    shape = (size, tokens, 3) if tokens else (size, 3, 4, 4)
+    x, target = 5 + torch.randn(shape), torch.randn(shape)
+
+    def output_of(images):
+        return norm(images.flatten(0, 1)).view(images.shape) if tokens else norm(images)
+
     if not world().several:
         x.requires_grad_()
-        output = norm(x)
+        output = output_of(x)
         (output * target).sum().backward()
         gradients = [norm.weight.grad, norm.bias.grad]
     else:
@@ -115,7 +160,7 @@ def normed(size):
         share = Share(*world(), size)
         own = share.of(x).requires_grad_()
         with taken(share):
-            rows = norm(own)
+            rows = output_of(own)
         output = share.gather(rows)
         (output * target).sum().backward()
         assert share.own or not own.grad.any()  # an image that counts for nothing moves nothing
@@ -185,17 +230,68 @@ def refused():
         )  # fmt: skip
         build(BY_NAME["hfc"], model=model).train(experience)
 
+    def single_value():
+        norm = nn.Sequential(nn.BatchNorm1d(3))
+        use_global_layers(norm)
+        with taken(Share(*world(), 1)):
+            norm(torch.ones(1, 3))
+
     return {
         "batch": refusal(small_batch),
+        "single value": refusal(single_value),
         "attention": refusal(attention_dropout),
         "GFCPlugin": refusal(lambda: hosted(GFCPlugin())),
+        "GRDPlugin": refusal(lambda: hosted(GRDPlugin())),
         "HerdingReplayPlugin": refusal(lambda: hosted(HerdingReplayPlugin(mem_size=20))),
     }
 
 
-def folder_run(folder, method="hfc"):
-    """A whole run in a folder, by `engine.run`."""
-    tiny_run(folder, method)
+class Stop(Progress):
+    """Stops a run on every rank, after the second epoch of a step and before its checkpoint."""
+
+    def __init__(self, step):
+        self.place = (step, 1)
+
+    def epoch(self, row):
+        if (row["step"], row["epoch"]) == self.place:
+            raise KeyboardInterrupt
+
+
+def folder_run(folder, method="hfc", *, stopped_in=None):
+    """A whole run in a folder, by `engine.run`, or up to a moment in one of its steps."""
+    with suppress(KeyboardInterrupt):
+        tiny_run(folder, method, progress=None if stopped_in is None else Stop(stopped_in))
+
+
+def copied_data(folder):
+    """What each rank is told of a run whose data is at another place on each rank: of equal copies,
+    then of images of which one value differs on rank 1. And of weights that differ there.
+    """
+    rank = world().rank
+    images = np.random.default_rng(3).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+    classes = np.arange(12) % 4
+
+    def refused_with(name, pixels):
+        path = Path(folder, f"{name}-{rank}.npz")
+        parts = {"x_train": pixels, "y_train": classes, "x_test": images, "y_test": classes}
+        np.savez(path, **parts)
+        values = {"epochs": "1", "image-size": "8", "patch-size": "4"}
+        chosen = with_data(override(recipe("npz-t2-finetune@demo"), values), path)
+        return refusal(lambda: run(chosen, 0, Path(folder, name), data_root=path))
+
+    def with_other_weights(*arguments, **options):
+        built = tiny_runs.build(*arguments, **options)
+        with torch.no_grad():
+            next(built.strategy.model.parameters()).add_(rank)
+        return built
+
+    other = images.copy()
+    other[5, 2, 2, 0] ^= rank
+    return {
+        "copies": refused_with("copies", images),
+        "others": refused_with("others", other),
+        "weights": refusal(lambda: tiny_run(Path(folder, "weights"), build=with_other_weights)),
+    }
 
 
 JOBS = {
@@ -205,6 +301,7 @@ JOBS = {
     "disagreeing": disagreeing,
     "refused": refused,
     "folder_run": folder_run,
+    "copied_data": copied_data,
 }
 
 

@@ -2,30 +2,55 @@
 
 import pytest
 import torch
-from contract_ranks import BY_NAME, distance, do, on_ranks
-from tiny_runs import rows_of
+from contract_ranks import BATCH, BY_NAME, distance, do, on_ranks
+from contract_runs import LR
+from tiny_runs import check_rows, rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 
 WITH_MAPS_OR_PHASES = ("hfc", "podnet hfc", "foster hfc")
+# In float32 rounding grows by itself in these, see `AMPLIFIED`. They have a lower rate, chosen so
+# that one rank with turned rows is within the bound, and ResNets no batch of a single image.
+# A ReLU may still turn: `wa hfc` on a ResNet is 2.4e-5 off on two ranks, and so is one rank in 3 of
+# 16 orders of the rows. In float64 it is 4e-15.
+CALMER = {"resnet": {"lr": 5e-6, "batch": 8}, "afc": {"lr": 2e-3}}
+
+
+def training(name, model="vit", dtype="float32", **options):
+    """A job: two steps of a strategy."""
+    kind = model if model == "resnet" else name.split()[0]
+    calmer = CALMER.get(kind, {}) if dtype == "float32" else {}
+    return "trained", (name,), {"model": model, "dtype": dtype, **calmer, **options}
+
+
 RESNETS = [
-    ("trained", (name,), {"model": "resnet", "dtype": "float64"}) for name in WITH_MAPS_OR_PHASES
-]  # 31 batch norms over a few images: in float32 the rounding of one rank grows by itself
-NORMS = [("normed", (size,), {}) for size in (7, 1)]
-VITS = [("trained", (name,), {}) for name in BY_NAME]
+    training(name, "resnet", dtype)
+    for dtype in ("float64", "float32")
+    for name in WITH_MAPS_OR_PHASES
+]
+NORMS = [("normed", (size, tokens), {}) for tokens in (0, 3) for size in (7, 1)]
+VITS = [training(name) for name in BY_NAME]
 RANDOM = ("random_layers", (), {})
-PIECES = ("trained", ("foster hfc",), {"micro_batch": 2})  # of shares of 5 and 4 rows
-EVEN = ("trained", ("hfc",), {"batch": 10})  # without gathering a rank must have rows of its own
-NO_GATHERING = ("trained", ("hfc",), {"batch": 10, "gathering": False})
+PIECES = training("foster hfc", micro_batch=2)  # of shares of 5 and 4 rows
+AMPLIFIED = [training("afc hfc", lr=LR), training("hfc", "resnet", lr=LR, batch=BATCH)]
+# without gathering a rank must have rows of its own
+EVEN = [
+    training("hfc", batch=10), training("afc hfc", batch=10), training("hfc", "resnet", batch=10)
+]  # fmt: skip
 TALK = [("disagreeing", (), {}), ("refused", (), {})]
 EXACT = {"float32": 1e-5, "float64": 1e-10}
 
 
+def changed(job, change):
+    """The same job, with a change."""
+    name, arguments, options = job
+    return name, arguments, options | {"change": change}
+
+
 def bound(job):
-    """How far the weights may be apart. AFC divides by the length of maps, which rounding turns."""
-    dtype = job[2].get("dtype", "float32")
-    return EXACT[dtype] * (20 if job[1] and str(job[1][0]).startswith("afc") else 1)
+    """How far the weights may be apart."""
+    return EXACT[job[2].get("dtype", "float32")]
 
 
 def label(job):
@@ -47,10 +72,13 @@ def two_ranks(tmp_path_factory):
     """job -> its results on two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     run = ("folder_run", (str(folder / "run"),), {})
-    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, NO_GATHERING, *TALK, run]
+    wrong = [changed(job, "no gathering") for job in EVEN]
+    data = ("copied_data", (str(folder),), {})
+    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, *AMPLIFIED, *wrong, *TALK, data, run]
     results = on_ranks(2, folder, jobs)
     found = {label(job): list(each) for job, *each in zip(jobs, *results, strict=True)}
-    return found | {"folder": folder}
+    assert len(found) == len(jobs)
+    return found | {"folder": folder, "data": found[label(data)]}
 
 
 @pytest.mark.parametrize("job", [*VITS, *RESNETS, *NORMS, RANDOM, PIECES], ids=label)
@@ -58,29 +86,34 @@ def test_two_ranks_train_what_one_rank_trains(two_ranks, job):
     check_equal(do(job), two_ranks[label(job)], bound(job))
 
 
-def test_without_gathering_two_ranks_train_something_else(two_ranks):
-    one, (other, _) = do(EVEN), two_ranks[label(NO_GATHERING)]
-    assert distance(one["weights"], other["weights"]) > 1e-3
+@pytest.mark.parametrize("job", EVEN, ids=label)
+def test_without_gathering_two_ranks_train_something_else(two_ranks, job):
+    one, (other, _) = do(job), two_ranks[label(changed(job, "no gathering"))]
+    assert distance(one["weights"], other["weights"]) > 3 * bound(job)
+
+
+@pytest.mark.parametrize("job", AMPLIFIED, ids=label)
+def test_what_float32_amplifies_is_rounding(two_ranks, job):
+    """At the usual rate two ranks are further from one than others are, and so is one rank that
+    has the rows of each batch in another order, by a similar amount. Of a ResNet this says only
+    that float32 cannot be compared at this rate: its weights then differ by whole units.
+    """
+    one, (two, _) = do(job), two_ranks[label(job)]
+    turned = do(changed(job, "turned rows"))
+    rounding = distance(one["weights"], turned["weights"])
+    assert bound(job) / 10 < rounding
+    assert distance(one["weights"], two["weights"]) < 100 * rounding
+
+
+def test_turned_rows_are_the_same_training_in_float64():
+    job = training("afc hfc", dtype="float64")
+    one, turned = do(job), do(changed(job, "turned rows"))
+    assert 0 < distance(one["weights"], turned["weights"]) < bound(job)
 
 
 def test_a_run_of_two_ranks_has_the_rows_of_one(two_ranks, tmp_path):
     do(("folder_run", (tmp_path / "one",), {}))
-    one, two = (rows_of(path) for path in (tmp_path / "one", two_ranks["folder"] / "run"))
-    assert one["exemplars"] == two["exemplars"]
-    assert one["confusion"] == two["confusion"]
-    for name in ("steps", "classes", "train"):
-        for row, other in zip(one[name], two[name], strict=True):
-            assert [rounded(field) for field in row] == [rounded(field) for field in other]
-
-
-def rounded(field):
-    """A number to four digits after the point; a digest of weights is left out."""
-    if len(field) == 16 and all(letter in "0123456789abcdef" for letter in field):
-        return "digest"
-    try:
-        return pytest.approx(float(field), abs=1e-4, rel=1e-4)
-    except ValueError:
-        return field
+    check_rows(rows_of(tmp_path / "one"), rows_of(two_ranks["folder"] / "run"))
 
 
 def test_ranks_that_differ_are_told_in_what_and_which(two_ranks):
@@ -95,8 +128,32 @@ def test_what_would_not_be_exact_is_refused_by_name(two_ranks):
     for said in two_ranks["refused"]:
         assert "batch of 1 images cannot be divided among 2 ranks" in said["batch"]
         assert "attn" in said["attention"] and "not exact on 2 ranks" in said["attention"]
-        for name in ("GFCPlugin", "HerdingReplayPlugin"):
+        assert "Expected more than 1 value per channel" in said["single value"]
+        for name in ("GFCPlugin", "GRDPlugin", "HerdingReplayPlugin"):
             assert said[name].startswith(f"{name} cannot act in Naive on 2 ranks")
+
+
+def test_data_may_be_at_another_place_on_each_rank_and_must_be_the_same(two_ranks):
+    for said in two_ranks["data"]:
+        assert said["copies"] == "not refused"
+        assert said["others"].startswith("The ranks differ in the data: rank 1 has another than")
+        assert said["weights"].startswith("The ranks differ in the weights of the model: rank 1")
+    written = [(two_ranks["folder"] / name).exists() for name in ("copies", "others", "weights")]
+    assert written == [True, False, False]
+
+
+def test_a_run_resumed_with_one_two_and_three_ranks_has_the_rows_of_one(tmp_path):
+    do(("folder_run", (tmp_path / "one",), {}))
+    run = tmp_path / "run"
+    do(("folder_run", (run,), {"stopped_in": 0}))
+    for ranks, stop in ((2, 1), (3, None)):
+        place = tmp_path / str(ranks)
+        place.mkdir()
+        on_ranks(ranks, place, [("folder_run", (run,), {"stopped_in": stop})])
+        log = (run / "log.txt").read_text()
+        assert f", ranks: {ranks}): its rows may differ" in log
+        assert log.count("resumes in step") == ranks - 1
+    check_rows(rows_of(tmp_path / "one"), rows_of(run))
 
 
 def test_our_plugins_declare_that_they_are_exact_on_several_ranks():
@@ -118,11 +175,11 @@ def test_nccl_carries_cuda_and_gloo_the_rest():
 
 
 MATRIX = [
-    (ranks, ("trained", (name,), {"model": model, "dtype": dtype}))
+    (ranks, training(name, model, dtype))
     for ranks, dtype in ((3, "float32"), (3, "float64"), (2, "float64"))
     for model in ("vit", "resnet")
     for name in BY_NAME
-    if not (model == "resnet" and (dtype == "float32" or name.startswith("dytox")))
+    if not (model == "resnet" and name.startswith("dytox"))
 ]
 
 

@@ -9,6 +9,7 @@ import pytest
 import tiny_runs
 from strategy_runs import At, jitter
 from tiny_runs import rows_of, tiny_run
+from torch.utils.data import DataLoader
 
 from avalanche_hfc.engine.interrupts import Interrupts
 from avalanche_hfc.engine.machine import most_workers
@@ -55,6 +56,22 @@ def test_a_run_with_them_that_is_resumed_inside_a_step_ends_like_an_unbroken_one
     tiny_run(tmp_path / "run", num_workers=1, build=stopped_in(1000))
     assert "in step 0, after epoch 0" in (tmp_path / "run" / "log.txt").read_text()
     assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("given", "processes"), [({}, 1), ({"num_workers": 0}, 0)])
+def test_a_run_that_names_none_has_those_of_its_device(tmp_path, monkeypatch, given, processes):
+    asked = []
+    monkeypatch.setattr("avalanche_hfc.engine.run.default_workers", lambda d: asked.append(d) or 1)
+    begun = []
+    start = DataLoader.__init__
+    monkeypatch.setattr(
+        DataLoader,
+        "__init__",
+        lambda self, *args, **named: (begun.append(named), start(self, *args, **named))[1],
+    )
+    tiny_run(tmp_path, **given)
+    assert asked == ([] if given else ["cpu"])
+    assert max(named.get("num_workers", 0) for named in begun) == processes
 
 
 def test_data_in_memory_is_read_without_them(tmp_path, monkeypatch):

@@ -33,3 +33,17 @@ def test_name_generation_and_widest_instructions_of_the_first_processor(
 def test_a_limit_on_the_instructions_is_told(monkeypatch):
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     assert machine.cpu().endswith(", ATEN_CPU_CAPABILITY=avx2")
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "ranks", "expected"),
+    [("cpu", 16, "1", 0), ("cuda", 4, "1", 4), ("cuda:1", 16, "4", 4), ("cuda", 64, None, 8)],
+)
+def test_loader_processes_follow_from_the_device_and_the_ranks_of_a_machine(
+    device, cores, ranks, expected, monkeypatch
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert machine.default_workers(device) == expected

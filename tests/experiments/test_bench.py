@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from avalanche_hfc.models.tsa import TSABlock
+from avalanche_hfc.parallel.pieces import in_pieces
 
 
-def test_the_unfolded_block_gives_what_the_block_gives(monkeypatch):
+@pytest.fixture(autouse=True)
+def from_the_root(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+
+
+def test_the_unfolded_block_gives_what_the_block_gives():
     from experiments.benches.model import UnfoldedTSA
 
     torch.manual_seed(0)
@@ -16,3 +22,33 @@ def test_the_unfolded_block_gives_what_the_block_gives(monkeypatch):
     unfolded.load_state_dict(folded.state_dict())
     embedding, tokens = torch.randn(1, 32), torch.randn(3, 5, 32)
     torch.testing.assert_close(unfolded(embedding, tokens), folded(embedding, tokens))
+
+
+def test_the_bytes_counted_are_those_in_use_at_a_time():
+    from experiments.benches.hardware import LiveBytes
+
+    row = 4 * 1000  # bytes
+    x = torch.ones(8, 1000, requires_grad=True)
+
+    def sines(rows):
+        """Each keeps its input for the backward pass: the first has `rows`, which may be known."""
+        for _ in range(10):
+            rows = rows.sin()
+        return rows
+
+    with LiveBytes([x]) as counted:
+        y = x.sin()
+        del y
+        x[:2].sin()
+    assert (counted.live, counted.peak) == (0, 8 * row)
+
+    def peak(forward):
+        with LiveBytes([x]) as counted:
+            forward().sum().backward()
+        x.grad = None
+        return counted.peak / row
+
+    whole = peak(lambda: sines(x))
+    pieces = peak(lambda: in_pieces(sines, [x], piece_size=2))
+    assert 9 * 8 <= whole <= 13 * 8
+    assert 9 * 2 <= pieces <= 13 * 2 + 4 * 8

@@ -1,9 +1,18 @@
-"""Precision of the forward pass, scaled gradients, compilation: what changes, and what does not."""
+"""Precision of the forward pass, TF32, scaled gradients, compilation: what changes, and what does
+not.
+"""
 
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import method_runs
 import pytest
 import torch
-from strategy_runs import benchmark_of, differing, hfc, left_by, train, vit
+from strategy_runs import At, benchmark_of, differing, hfc, left_by, mlp, run, train, vit
 
+from avalanche_hfc import _compiled
 from avalanche_hfc.strategies._base import compilation
 from avalanche_hfc.strategies._base.precision import Precision
 
@@ -82,6 +91,14 @@ def test_float16_on_a_cpu_is_refused():
     assert Precision("HFC", "bfloat16", torch.device("cuda")).scaler is None
 
 
+def test_an_evaluation_inside_an_epoch_is_in_float32():
+    strategy = build(precision="bfloat16", train_epochs=1, eval_every=1, peval_mode="iteration")
+    benchmark, met = benchmark_of(), set()
+    strategy.plugins.append(At("after_eval_forward", lambda s: met.add(s.mb_output.dtype)))
+    strategy.train(benchmark.train_stream[0], eval_streams=[benchmark.test_stream[0]])
+    assert met == {torch.float32}
+
+
 def test_an_unknown_precision_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="float64.*float32"):
         build(precision="float64")
@@ -119,27 +136,184 @@ def test_the_scale_is_part_of_the_state():
     assert other.precision.scaler.get_scale() != 2.0**16
 
 
+# TF32
+
+
+def products():
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+@pytest.fixture
+def own_flags():
+    """As a user may have set them: what torch does by default would tell nothing."""
+    before = products()
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    yield products()
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def with_tf32(strategy):
+    """As on a GPU: on this one the flags have no effect."""
+    strategy.precision = Precision("HFC", "float32", torch.device("cuda"), tf32=True)
+    return strategy
+
+
+def test_tf32_is_used_in_all_epochs_and_in_no_evaluation(own_flags):
+    met = {}
+    events = (
+        "before_forward before_update before_phase_iteration after_phase_iteration "
+        "before_training_exp after_training_exp before_eval_forward after_training_iteration"
+    ).split()
+    watches = [
+        At(event, lambda _, event=event: met.setdefault(event, set()).add(products()))
+        for event in events
+    ]
+    strategy = with_tf32(
+        method_runs.build(
+            "foster", plugins=watches, compress_epochs=1, eval_every=1, peval_mode="iteration"
+        )
+    )
+    benchmark = benchmark_of()
+    for experience in benchmark.train_stream[:2]:
+        strategy.train(experience, eval_streams=[benchmark.test_stream[0]])
+    outside = {"before_training_exp", "after_training_exp", "before_eval_forward"}
+    assert met == {event: {own_flags if event in outside else ("high", True)} for event in events}
+    assert products() == own_flags
+
+
+def test_an_error_leaves_the_flags_as_they_were(own_flags):
+    def fail(strategy):
+        assert products() == ("high", True)
+        raise KeyError("of a plugin")
+
+    strategy = with_tf32(build(plugins=[At("after_forward", fail)]))
+    with pytest.raises(KeyError, match="of a plugin"):
+        strategy.train(benchmark_of().train_stream[0])
+    assert products() == own_flags
+
+
+def test_without_tf32_the_flags_are_the_users(own_flags):
+    torch.set_float32_matmul_precision("medium")
+    met = set()
+    build(plugins=[At("before_forward", lambda _: met.add(products()))]).train(
+        benchmark_of().train_stream[0]
+    )
+    assert met == {("medium", False)}
+
+
+def test_tf32_on_a_cpu_is_refused():
+    with pytest.raises(
+        ValueError, match="HFCStrategy: tf32=True needs a CUDA GPU, got device 'cpu'"
+    ):
+        build(tf32=True)
+
+
 # Compilation
 
 
-def test_a_compiled_model_trains_the_same(monkeypatch, float32):
-    graphs = []
+COMPILED = """
+import sys, warnings
+sys.path[:0] = sys.argv[3:]
+import torch
+from strategy_runs import data_of, hfc, mlp, nc_benchmark, train
+from avalanche_hfc import _compiled
+from avalanche_hfc.strategies._base import compilation
 
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
+backend, STEPS = sys.argv[1], int(sys.argv[2])
+graphs = []
 
-    monkeypatch.setattr(compilation, "COMPILER", backend)
-    torch.compiler.reset()
-    assert differing(float32, left_by(trained(compile=True))) == [] and graphs
+def counted(graph, inputs):
+    graphs.append([node.target for node in graph.graph.nodes if node.op != "placeholder"])
+    return torch._dynamo.lookup_backend(backend)(graph, inputs)
+
+def run(**options):
+    torch.manual_seed(0)
+    labels = torch.arange(2 * STEPS).repeat(8)
+    data = data_of(torch.randn(len(labels), 64), labels)
+    benchmark = nc_benchmark(
+        data, data, n_experiences=STEPS, task_labels=False, shuffle=False,
+        fixed_class_order=list(range(2 * STEPS)),
+    )
+    strategy = hfc(mlp("growing"), train_mb_size=16, train_epochs=1, mem_size=20, **options)
+    for step, experience in enumerate(benchmark.train_stream):
+        before = len(graphs)
+        strategy.train(experience)
+        strategy.eval(benchmark.test_stream[step])
+        new = graphs[before:]
+        of_model = [nodes for nodes in new if any("linear" in str(node) for node in nodes)]
+        of_losses = [nodes for nodes in new if any("logsumexp" in str(node) for node in nodes)]
+        print(len(of_model), len(of_losses))
+    return strategy.model.state_dict()
+
+plain = run()
+compilation.COMPILER = counted
+warnings.filterwarnings("error", message="torch.compile failed")
+compiled = run(compile=True)
+for name in plain:
+    torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5)
+"""
 
 
-def test_what_cannot_be_compiled_is_reported_and_runs_uncompiled(monkeypatch, float32):
+@pytest.mark.parametrize(
+    ("backend", "steps"), [("eager", 10), pytest.param("inductor", 2, marks=pytest.mark.slow)]
+)
+def test_model_and_losses_are_compiled_in_each_step(backend, steps):
+    """In a process of its own: annotations are not enforced there, as in use."""
+    support = Path(__file__).parents[1] / "support"
+    result = subprocess.run(
+        [sys.executable, "-c", COMPILED, backend, str(steps), support],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "recompile_limit" not in result.stderr
+    lines = result.stdout.splitlines()
+    plain, compiled = lines[:steps], lines[steps:]
+    assert plain == ["0 0"] * steps and len(compiled) == steps
+    of_model, of_losses = zip(*(map(int, line.split()) for line in compiled), strict=True)
+    assert all(of_model) and of_losses[0] == 0 and all(of_losses[1:])
+
+
+def test_a_loss_that_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatch):
+    def refused(function, **options):
+        def call(*args):
+            raise torch._dynamo.exc.Unsupported("no such thing\nand more")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", refused)
+    compilation.compiled_loss.cache_clear()
+    loss = compilation.compiled_loss(lambda values: 2 * values)
+    with pytest.warns(UserWarning, match=r"Unsupported: no such thing\)\. The training cont"):
+        assert loss(torch.tensor(3.0)) == 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert loss(torch.tensor(4.0)) == 8  # it is not tried again
+    compilation.compiled_loss.cache_clear()
+
+
+def test_losses_outside_of_a_training_are_not_compiled(monkeypatch):
+    met = set()
+    watched = At(
+        ["before_training_epoch", "after_forward", "before_eval_forward"],
+        lambda strategy: met.add((strategy.is_training, _compiled._COMPILER.get())),
+    )
+    monkeypatch.setattr(compilation, "COMPILER", "eager")
+    strategy = hfc(mlp(), compile=True, plugins=[watched], train_epochs=1)
+    strategy.train(benchmark_of().train_stream[0])
+    strategy.eval(benchmark_of().test_stream[0])
+    assert met == {(True, None), (True, compilation.compiled_loss), (False, None)}
+
+
+def test_what_cannot_be_compiled_is_reported_and_runs_uncompiled(monkeypatch):
+    experiences = benchmark_of().train_stream[:1]
+
     def backend(graph, inputs):
         raise RuntimeError("no compiler here\nand more")
 
     monkeypatch.setattr(compilation, "COMPILER", backend)
-    torch.compiler.reset()
     with pytest.warns(UserWarning, match=r"RuntimeError: no compiler here\)\. The training cont"):
-        strategy = trained(compile=True)
-    assert differing(float32, left_by(strategy)) == []
+        compiled = run(compile=True, experiences=experiences)
+    assert differing(left_by(run(experiences=experiences)), left_by(compiled)) == []

@@ -2,13 +2,18 @@
 back.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.distributed as dist
 from strategy_runs import hfc, mlp, vit
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from watches import RefusesHostReads, needs_fake_cuda
 
+from avalanche_hfc.parallel import Share, World
+from avalanche_hfc.parallel.layers import GlobalNorm, taken, use_global_layers
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
 
 MODELS = {
@@ -31,9 +36,9 @@ def on_fake_cuda(model):
     return model
 
 
-def second_step(model, teacher, form):
+def second_step(model, teacher, form="default", **options):
     """A strategy in its second step, with a teacher and a batch, all on a fake CUDA device."""
-    strategy = hfc(on_fake_cuda(model), form=form, device="cuda")
+    strategy = hfc(on_fake_cuda(model), form=form, device="cuda", **options)
     strategy.is_training = True
     StepTable.of(strategy).load_state_dict({"classes": [1, 4, 0, 5], "steps": [0, 0, 1, 1]})
     FrozenTeacher.of(strategy).hold(on_fake_cuda(teacher), 0)
@@ -66,13 +71,17 @@ def one_batch(strategy):
     return terms
 
 
+def grown(name):
+    model = MODELS[name]()
+    (model.head if hasattr(model, "head") else model[-1]).grow(range(6))
+    return model
+
+
 @needs_fake_cuda
 @pytest.mark.parametrize("form", ["default", "paper", "official"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_batch_stays_on_the_device_and_reads_nothing_on_the_host(name, form):
-    model, teacher = MODELS[name](), MODELS[name]()
-    for net in (model, teacher):
-        (net.head if hasattr(net, "head") else net[-1]).grow(range(6))
+    model, teacher = grown(name), grown(name)
     with FakeTensorMode():
         strategy = second_step(model, teacher, form)
         one_batch(strategy)  # the table of steps goes to the device once
@@ -81,3 +90,79 @@ def test_a_training_batch_stays_on_the_device_and_reads_nothing_on_the_host(name
         assert strategy.mb_output.device.type == strategy.loss.device.type == "cuda"
         assert set(terms) == (set() if form == "official" else {"compensation", "relation"})
         assert all(term.device.type == "cuda" for term in terms.values())
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """This process is rank 1 of 2; the devices of what it sends."""
+    devices = []
+
+    def all_gather(parts, own):
+        devices.append(own.device.type)
+        for part in parts:
+            part.copy_(own)
+
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    monkeypatch.setattr(dist, "all_reduce", lambda values: devices.append(values.device.type))
+    monkeypatch.setattr("avalanche_hfc.parallel.shares.world", lambda: World(1, 2))
+    return devices
+
+
+@needs_fake_cuda
+@pytest.mark.parametrize("name", MODELS)
+def test_a_share_of_a_batch_is_gathered_on_the_device(name, sent):
+    model, teacher = grown(name), grown(name)
+    with FakeTensorMode():
+        strategy = second_step(model, teacher)
+        strategy.share = Share(1, 2, 15)  # of which 8 are rank 0's
+        strategy.mbatch[0] = strategy.mbatch[0][:7]
+        strategy.mbatch[1] = torch.zeros(15, dtype=torch.int64, device="cuda")
+        one_batch(strategy)
+        with RefusesHostReads():
+            one_batch(strategy)
+            mean = strategy.averaged(strategy.mb_output[:7].mean())
+        assert len(strategy.mb_output) == 15
+        assert strategy.loss.device.type == mean.device.type == "cuda"
+    assert len(sent) >= 5 and set(sent) == {"cuda"}
+
+
+@needs_fake_cuda
+@pytest.mark.parametrize("name", MODELS)
+def test_pieces_of_a_batch_stay_on_the_device(name):
+    model, teacher = grown(name), grown(name)
+    with FakeTensorMode():
+        strategy = second_step(model, teacher, micro_batch=3)
+        one_batch(strategy)
+        with RefusesHostReads():
+            one_batch(strategy)
+        assert len(strategy.mb_output) == 8
+        assert strategy.mb_output.device.type == strategy.loss.device.type == "cuda"
+
+
+@needs_fake_cuda
+def test_batch_norm_where_a_rank_has_no_row_stays_on_the_device(sent):
+    norm = nn.Sequential(nn.BatchNorm2d(4))
+    use_global_layers(norm)
+    with FakeTensorMode():
+        on_fake_cuda(norm)
+        x, of_channel = torch.empty(1, 4, 8, 8, device="cuda"), torch.empty(4, device="cuda")
+        saved = (x, of_channel, of_channel.double(), of_channel.double(), x.double().sum())
+        with RefusesHostReads(), taken(Share(1, 2, 1)):
+            output = norm(x)
+            # a backward pass of torch's would ask for a driver
+            found = GlobalNorm.backward(SimpleNamespace(own=0, saved_tensors=saved), output)
+        assert {each.device.type for each in (output, *found[:3])} == {"cuda"}
+    assert len(sent) == 3 and set(sent) == {"cuda"}
+
+
+@needs_fake_cuda
+def test_batch_norm_on_cuda_is_that_of_torch_where_every_rank_has_rows(sent, monkeypatch):
+    met = []
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", lambda own, x: met.append(x.device.type) or x)
+    norm = nn.Sequential(nn.BatchNorm2d(4))
+    use_global_layers(norm)
+    with FakeTensorMode():
+        on_fake_cuda(norm)
+        with taken(Share(1, 2, 2)):
+            norm(torch.empty(1, 4, 8, 8, device="cuda"))
+    assert met == ["cuda"] and sent == []

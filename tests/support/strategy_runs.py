@@ -52,7 +52,9 @@ def jitter(image):
     return image * float(np.random.uniform(0.8, 1.2)) + 0.1 * torch.randn(image.shape)
 
 
-def benchmark_of(*, per_class=6, order=ORDER, num_steps=3, train_transform=None, **options):
+def benchmark_of(
+    *, per_class=6, order=ORDER, num_steps=3, train_transform=None, eval_transform=None, **options
+):
     train, test = (data_of(*digit_tensors(len(order), per_class, skip)) for skip in (0, 60))
     return nc_benchmark(
         train,
@@ -62,7 +64,7 @@ def benchmark_of(*, per_class=6, order=ORDER, num_steps=3, train_transform=None,
         shuffle=False,
         fixed_class_order=order,
         train_transform=train_transform,
-        eval_transform=None,
+        eval_transform=eval_transform,
         **options,
     )
 

@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pytest
 import torch
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import EvaluationPlugin, LRSchedulerPlugin
@@ -106,6 +107,25 @@ def rows_of(folder):
             [field for place, field in enumerate(line) if place not in skipped] for line in lines
         ]
     return found
+
+
+def check_rows(one, other):
+    """Assert that two runs have the same rows, numbers to four digits."""
+    assert one["exemplars"] == other["exemplars"]
+    assert one["confusion"] == other["confusion"]
+    for name in ("steps", "classes", "train"):
+        for row, found in zip(one[name], other[name], strict=True):
+            assert [rounded(field) for field in row] == [rounded(field) for field in found]
+
+
+def rounded(field):
+    """A number to four digits after the point; a digest of weights is left out."""
+    if len(field) == 16 and all(letter in "0123456789abcdef" for letter in field):
+        return "digest"
+    try:
+        return pytest.approx(float(field), abs=1e-4, rel=1e-4)
+    except ValueError:
+        return field
 
 
 def weights_of(folder):

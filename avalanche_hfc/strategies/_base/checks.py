@@ -73,6 +73,17 @@ def check_optimizer(owner: str, model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
+def check_convolutional(owner: str, model: nn.Module) -> None:
+    """Raise unless convolutions of the model follow each other: a ViT has one, of its patches."""
+    found = sum(isinstance(module, nn.Conv2d) for module in model.modules())
+    if found < 2:
+        raise ValueError(
+            f"{owner}: channels_last=True is for convolutional networks such as ResNet32 and "
+            f"ResNet18; {type(model).__name__} has {found or 'no'} convolution. Use "
+            "channels_last=False."
+        )
+
+
 def check_labels(owner: str, targets: Tensor) -> None:
     """Raise unless the labels of a batch are class ids."""
     if targets.dtype != torch.int64:

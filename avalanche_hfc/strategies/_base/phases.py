@@ -178,10 +178,13 @@ class Phase:
             strategy.losses.start()
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
-            for batch in loader:
-                strategy.share = getattr(loader, "share", None)
-                x, targets = (column.to(strategy.device) for column in batch[:2])
-                self._iteration(strategy, x, strategy.gathered(targets))
+            with strategy.epoch_hardware():
+                for batch in loader:
+                    strategy.share = getattr(loader, "share", None)
+                    x, targets = (
+                        column.to(strategy.device, non_blocking=True) for column in batch[:2]
+                    )
+                    self._iteration(strategy, strategy.arrange(x), strategy.gathered(targets))
             strategy.share = None
             strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
             turns(strategy, "after_phase_epoch", **kwargs)

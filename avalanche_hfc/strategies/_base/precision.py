@@ -1,6 +1,7 @@
-"""The precision of the forward passes of a training, and the scale of its gradients."""
+"""The precision of a training: autocast, TF32, and the scale of its gradients."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from avalanche_hfc._names import lookup
 from avalanche_hfc._types import State
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TF32 = ("high", True)  # as `set_products` takes it
 
 
 class Precision:
@@ -22,14 +24,22 @@ class Precision:
         owner: The strategy, for the message.
         name: ``"float32"`` for no autocast, ``"bfloat16"`` or ``"float16"``.
         device: Where the model runs.
+        tf32: Multiply float32 numbers as TF32 in training.
 
     Raises:
-        ValueError: If the name is unknown, or float16 is asked for on a CPU.
+        ValueError: If the name is unknown, or float16 is asked for on a CPU, or TF32 on anything
+            but CUDA.
     """
 
-    def __init__(self, owner: str, name: str, device: torch.device):
+    def __init__(self, owner: str, name: str, device: torch.device, *, tf32: bool = False):
         self.dtype = lookup(PRECISIONS, name, "precision")
         self.device = device
+        self.tf32 = tf32
+        self.found: tuple[str, bool] | None = None  # torch's flags outside of `products`
+        if tf32 and device.type != "cuda":
+            raise ValueError(
+                f"{owner}: tf32=True needs a CUDA GPU, got device '{device}'. Use tf32=False."
+            )
         self.scaler: torch.amp.GradScaler | None = None
         if self.dtype is torch.float16:
             if device.type == "cpu":
@@ -38,6 +48,40 @@ class Precision:
                     "float32."
                 )
             self.scaler = torch.amp.GradScaler(device.type)
+
+    @contextmanager
+    def products(self) -> Iterator[None]:
+        """A context for the batches of a training: with `tf32`, products of float32 numbers on the
+        GPU are TF32. torch's flags are afterwards as they were; without `tf32` they stay as they
+        are.
+        """
+        if not self.tf32:
+            yield
+            return
+        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        self.found = before
+        set_products(*TF32)
+        try:
+            yield
+        finally:
+            self.found = None
+            set_products(*before)
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """A context for an evaluation, which may be inside `autocast` and `products`: without
+        them.
+        """
+        found = self.found
+        with self.full():
+            if found is None:
+                yield
+                return
+            set_products(*found)
+            try:
+                yield
+            finally:
+                set_products(*TF32)
 
     def autocast(self) -> AbstractContextManager[object]:
         """A context for forward passes and losses; in float32 it changes nothing."""
@@ -76,3 +120,9 @@ class Precision:
         """Restore what `state_dict` returned."""
         if self.scaler is not None and state:
             self.scaler.load_state_dict(state)
+
+
+def set_products(matmul: str, convolutions: bool) -> None:
+    """Set how torch multiplies float32 numbers on a GPU."""
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = convolutions

@@ -2,8 +2,9 @@
 stop at NaN, a state to resume from.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from avalanche_hfc._arguments import LEADING, leading
+from avalanche_hfc._compiled import compiled_by
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
@@ -34,6 +36,7 @@ from avalanche_hfc.plugins.steps import (
 )
 from avalanche_hfc.strategies._base.adaptation import EvalAdaptation
 from avalanche_hfc.strategies._base.checks import (
+    check_convolutional,
     check_first_step,
     check_flags,
     check_labels,
@@ -41,7 +44,7 @@ from avalanche_hfc.strategies._base.checks import (
     checked_count,
     named_dtypes,
 )
-from avalanche_hfc.strategies._base.compilation import compile_model
+from avalanche_hfc.strategies._base.compilation import compile_model, compiled_loss
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
@@ -50,6 +53,8 @@ from avalanche_hfc.strategies._base.precision import Precision
 from avalanche_hfc.strategies._base.ranks import check_agreement, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
+
+Placed = TypeVar("Placed", Module, Tensor)
 
 
 class IncrementalTemplate(SupervisedTemplate):
@@ -87,15 +92,20 @@ class IncrementalTemplate(SupervisedTemplate):
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast. Weights, losses and evaluation stay in float32. float16
             scales the gradients, and needs a GPU.
-        compile: Compile the forward pass of the model with torch.compile. What cannot be compiled
-            runs uncompiled, with a warning.
+        compile: Compile the forward pass of the model and the losses with torch.compile, anew in
+            each step. What cannot be compiled runs uncompiled, with a warning.
+        tf32: Multiply float32 numbers as TF32 while training, by torch's flags, which are restored
+            afterwards. Needs a CUDA GPU.
+        channels_last: Keep the weights of convolutions and the images with the channels last in
+            memory. For models with several convolutions, such as the ResNets.
         **base_kwargs: Arguments of Avalanche's SupervisedTemplate, such as `criterion`,
             `train_mb_size`, `train_epochs`, `device` and `evaluator`.
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
             requires gradients. With `micro_batch`, if the model has batch norm, dropout or
-            drop-path. With ``precision="float16"``, if `device` is a CPU.
+            drop-path. With ``precision="float16"``, if `device` is a CPU; with `tf32`, if it is not
+            CUDA. With `channels_last`, if the model is not a convolutional network.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -131,6 +141,8 @@ class IncrementalTemplate(SupervisedTemplate):
         micro_batch: int | None = None,
         precision: str = "float32",
         compile: bool = False,
+        tf32: bool = False,
+        channels_last: bool = False,
         **base_kwargs: object,
     ):
         check_flags(
@@ -138,6 +150,8 @@ class IncrementalTemplate(SupervisedTemplate):
             reset_optimizer=reset_optimizer,
             drop_last=drop_last,
             compile=compile,
+            tf32=tf32,
+            channels_last=channels_last,
         )
         check_single_head(type(self).__name__, model)
         if self.trains_model:
@@ -146,6 +160,8 @@ class IncrementalTemplate(SupervisedTemplate):
             checked_count(type(self).__name__, "micro_batch", micro_batch)
             if self.trains_model:
                 check_divisible(type(self).__name__, model)
+        if channels_last:
+            check_convolutional(type(self).__name__, model)
         super().__init__(
             model=model,
             optimizer=optimizer,
@@ -156,8 +172,10 @@ class IncrementalTemplate(SupervisedTemplate):
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
         self.micro_batch = micro_batch
-        self.precision = Precision(type(self).__name__, precision, self.device)
+        self.precision = Precision(type(self).__name__, precision, self.device, tf32=tf32)
         self.compile = compile
+        self.channels_last = channels_last
+        self.arrange(self.model)
         self.given_epochs: int = self.train_epochs  # plugins may change those of a step
         self._stop_training: bool
         self.losses = EpochLosses()
@@ -260,12 +278,32 @@ class IncrementalTemplate(SupervisedTemplate):
                 self._stop_training = False
                 break
             self.losses.start()
-            with self.precision.autocast():
+            with self.epoch_hardware(), self.precision.autocast():
                 self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
         if event != "after_training_exp":
             run_phases(self, self.phases(), event, saved, **kwargs)
             self.end_step(**kwargs)
+
+    @contextmanager
+    def epoch_hardware(self) -> Iterator[None]:
+        """A context for the batches of an epoch, with TF32 and compiled losses if asked for."""
+        with self.precision.products(), compiled_by(compiled_loss if self.compile else None):
+            yield
+
+    def arrange(self, part: Placed) -> Placed:
+        """Put the channels last in memory, if the strategy has `channels_last`.
+
+        Args:
+            part: A model, whose 4-d weights are arranged in place, or a tensor; one that is not
+                4-d is left as it is.
+
+        Returns:
+            The model, or the tensor with the same values.
+        """
+        if not self.channels_last or (isinstance(part, Tensor) and part.dim() != 4):
+            return part
+        return part.to(memory_format=torch.channels_last)
 
     def end_step(self, **kwargs: object) -> None:
         """Hook: called once in each step, after the last phase.
@@ -399,6 +437,7 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def _unpack_minibatch(self) -> None:
         super()._unpack_minibatch()
+        self.mbatch[0] = self.arrange(self.mbatch[0])
         self.share = None
         if self.is_training and isinstance(self.dataloader, ShareLoader):
             self.share = self.dataloader.share
@@ -676,13 +715,18 @@ class IncrementalTemplate(SupervisedTemplate):
         fork = torch.random.fork_rng(
             [] if on_host else [self.device], device_type="cuda" if on_host else self.device.type
         )
-        with self.progress.evaluation(), self._eval_adaptation.running(), fork:
+        with (
+            self.progress.evaluation(),
+            self._eval_adaptation.running(),
+            self.precision.exact(),
+            fork,
+        ):
             return super().eval(exp_list, **kwargs)
 
     def model_adaptation(self, model: Module | None = None) -> Module:
         """Parameters grow in training only; in evaluation modules follow the experience without."""
         if self.is_training:
-            return super().model_adaptation(model)
+            return self.arrange(super().model_adaptation(model))
         adapted = self.model if model is None else model
         self._eval_adaptation.adapt(adapted, self.experience)
         return adapted.to(self.device)

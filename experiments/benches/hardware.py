@@ -1,0 +1,109 @@
+"""A batch in pieces: its activations and its time. What half precision and compilation give."""
+
+import math
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from avalanche_hfc.strategies import HFCStrategy
+from experiments.benches.timing import Row, side_by_side
+from experiments.benches.training import DuringStep, benchmark, hfc, vit
+
+PIECE = 16
+WHOLE = "the whole batch of 64"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bfloat16": {"precision": "bfloat16"},
+    "compile": {"compile": True},
+}
+
+
+def rows() -> Iterator[Row]:
+    pieces = {"micro_batch": PIECE}
+    ours, whole = activations(pieces), activations({})
+    name = f"HFC training in pieces of {PIECE}, TSAViT, b = 64"
+    yield Row(f"activations: {name}", WHOLE, ours / 2**20, whole / 2**20, "MB", "≤ 0.3", 0.3)
+    yield time_row(f"time: {name}", WHOLE, pieces, "≤ 1.45", 1.45)
+    for option, given in OPTIONS.items():
+        name = f"HFC training with {option}, TSAViT, b = 64"
+        yield time_row(f"time: {name}", "float32, not compiled", given, "none", math.inf)
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of tensors that are made inside, as long as they are in use.
+
+    Args:
+        known: Tensors from before, which do not count.
+    """
+
+    def __init__(self, known: list[Tensor]):
+        super().__init__()
+        self.live = self.peak = 0
+        self.storages = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if isinstance(value, Tensor) and value.untyped_storage() not in self.storages:
+                self.add(value.untyped_storage())
+        return result
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        self.storages.add(storage)
+        weakref.finalize(storage, self.remove, storage.nbytes())
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+
+    def remove(self, num_bytes: int) -> None:
+        self.live -= num_bytes
+
+
+def activations(options: dict[str, Any]) -> int:
+    """The most bytes that one batch with its gradients holds beside weights, moments and images."""
+    peaks: list[int] = []
+
+    def measure(strategy: HFCStrategy) -> None:
+        epoch(strategy)  # moments and tables of the step
+        moments = [v for state in strategy.optimizer.state.values() for v in state.values()]
+        known = [*strategy.model.parameters(), *strategy.model.buffers(), *moments]
+        known += strategy.frozen_teacher.model.parameters()
+        strategy.optimizer.zero_grad()
+        with LiveBytes([value for value in known if isinstance(value, Tensor)]) as counted:
+            epoch(strategy)
+        peaks.append(counted.peak)
+
+    torch.manual_seed(0)
+    second_step(DuringStep(measure), options, images=64)
+    return peaks[0]
+
+
+def time_row(name: str, against: str, options: dict[str, Any], target: str, limit: float) -> Row:
+    """Epochs of two strategies in their second step, in turns."""
+    times: dict[str, float] = {}
+
+    def with_plain(plain: HFCStrategy) -> None:
+        def measure(ours: HFCStrategy) -> None:
+            works = {"ours": lambda: epoch(ours), "plain": lambda: epoch(plain)}
+            times.update(side_by_side(works, repeats=5))
+
+        second_step(DuringStep(measure), options)
+
+    second_step(DuringStep(with_plain), {})
+    return Row(name, against, times["ours"], times["plain"], "s per epoch", target, limit)
+
+
+def epoch(strategy: HFCStrategy) -> None:
+    """As a strategy trains its main epochs."""
+    with strategy.epoch_hardware(), strategy.precision.autocast():
+        strategy.training_epoch()
+
+
+def second_step(plugin: DuringStep, options: dict[str, Any], images: int = 256) -> None:
+    """Train two steps, with the work of the plugin in the second; `images` with the exemplars."""
+    strategy = hfc(vit(), mem_size=32, plugins=[plugin], **options)
+    for experience in benchmark(2, images - 32, 8).train_stream:
+        strategy.train(experience)

@@ -1,0 +1,98 @@
+"""Who reports an error of several ranks, and what the launcher makes of their exit codes."""
+
+import sys
+
+import click
+import pytest
+import torch.distributed.launcher.api as api
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from avalanche_hfc.cli import main, ranks
+from avalanche_hfc.cli.ranks import LOST, launch
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """The seconds that a rank has waited."""
+    seconds = []
+    monkeypatch.setattr(ranks.time, "sleep", seconds.append)
+    return seconds
+
+
+def ended(monkeypatch, capsys, rank, error):
+    """The exit code of a rank that meets an error, and what it says."""
+
+    def fail(*words, **options):
+        raise error
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setattr(sys.modules["avalanche_hfc.cli.main"], "commands", fail)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code, capsys.readouterr().err
+
+
+BAD_IMAGE = ValueError("Cannot read image b.png")
+
+
+def test_rank_0_tells_an_error_at_once(monkeypatch, capsys, slept):
+    code, said = ended(monkeypatch, capsys, 0, BAD_IMAGE)
+    assert (code, said, slept) == (2, "hfc: Cannot read image b.png\n", [])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (BAD_IMAGE, 2, "hfc: rank 1: Cannot read image b.png"),
+        (KeyError("x"), 1, "hfc: rank 1: unexpected error, KeyError: 'x'"),
+        (click.UsageError("No such thing."), 2, "Error: No such thing."),
+    ],
+)
+def test_another_rank_waits_for_rank_0_and_then_tells_its_own(
+    monkeypatch, capsys, slept, error, code, words
+):
+    found, said = ended(monkeypatch, capsys, 1, error)
+    assert found == code and said.startswith(words) and slept == [ranks.GRACE]
+
+
+def test_a_rank_that_has_lost_another_one_lets_it_end_and_says_nothing(monkeypatch, capsys, slept):
+    lost = RuntimeError("[/pytorch/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer")
+    assert ended(monkeypatch, capsys, 0, lost) == (LOST, "")
+    assert slept == [ranks.GRACE]
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "words"),
+    [
+        ({0: 2, 1: -15}, 2, ""),  # rank 0 has told what all met
+        ({1: 1, 0: 2}, 2, ""),  # the code of the lower rank
+        ({0: LOST, 1: 2}, 2, ""),  # rank 1 has told what it alone met
+        ({0: LOST, 1: -9}, 1, "rank 1 of 2 was ended by SIGKILL"),
+        ({0: LOST, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
+        ({0: -15, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
+        ({0: -9, 1: LOST}, 1, "rank 0 of 2 was ended by SIGKILL"),
+        ({1: -15, 0: LOST}, 1, "rank 1 of 2 was ended by SIGTERM"),
+    ],
+)
+def test_a_rank_that_has_not_told_why_it_ended_is_named(monkeypatch, capsys, codes, code, words):
+    def elastic_launch(config, program):
+        def run(*arguments):
+            failures = {}
+            for order, (rank, exitcode) in enumerate(codes.items()):
+                failures[rank] = ProcessFailure(rank, 100 + rank, exitcode, "")
+                failures[rank].timestamp = order
+            raise ChildFailedError("hfc", failures)
+
+        return run
+
+    monkeypatch.setattr(api, "elastic_launch", elastic_launch)
+    with pytest.raises(SystemExit) as stop:
+        launch(2, "cpu")
+    said = capsys.readouterr().err
+    assert stop.value.code == code
+    if words:
+        (line,) = said.splitlines()
+        assert line.startswith(f"hfc: {words}, and the others with it.")
+    else:
+        assert said == ""
