@@ -289,9 +289,13 @@ AT_SMALL = {
         )
     ),
     "protocols": small_cells(FURTHER_PROTOCOLS, ((0, 10), (0.5, 5))),
-    "ablation": small_cells(
-        ("baseline", "baseline+tsa", "baseline+gfc", "baseline+grd", "baseline+tsa+gfc", "hfc")
-    ),
+    "ablation": [  # all parts with the values tuned for the baseline, then with HFC's own
+        *small_cells(
+            ("baseline", "baseline+tsa", "baseline+gfc", "baseline+grd", "baseline+tsa+gfc")
+        ),
+        *small_cells(("baseline+tsa",), losses="hfc"),
+        *small_cells(("hfc",)),
+    ],
     "plug-and-play": small_cells(HOSTS) + small_cells(HOSTS, losses="hfc"),
     "memory": [
         entry for per_class in EXEMPLARS for entry in small_cells(WITH_MEMORY, per_class=per_class)

@@ -1,7 +1,7 @@
 """The sections on how values were chosen, from the trials on held-out training images."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -75,15 +75,40 @@ def beside(lines: pd.DataFrame, leaf: str, measures: Mapping[str, str], about: s
 
 
 def tuning(lines: pd.DataFrame) -> str:
-    """The best of the trials of each method, and how much there was to choose."""
-    rows = []
+    """The best of the trials of each method, how much there was to choose, and where the best value
+    is the lowest or highest that was tried.
+    """
+    rows, edges = [], []
     for row, own in lines.groupby("row", sort=False):
         best = own.loc[own["average"].idxmax()]
         cells = [number(best["average"]), number(own["average"].min()), str(len(own))]
         rows.append([f"`{row}`", f"`{best['values']}`" if len(own) > 1 else "–", *cells])
+        edges += [f"`{row}` ({edge})" for edge in at_edge(best["values"], own["values"])]
     about = f"Average over steps, percent; {_seeds(lines)}."
     headings = ["method", "best of its trials", "average", "lowest of its trials", "trials"]
-    return markdown(Grid(headings, 2, rows, about, []))
+    notes = [
+        "At the edge of the values tried, so that a wider grid might find a better one: "
+        f"{', '.join(edges)}."
+    ]
+    return markdown(Grid(headings, 2, rows, about, notes if edges else []))
+
+
+def at_edge(best: str, tried: Iterable[str]) -> list[str]:
+    """The leaves whose value is the lowest or highest of at least three numbers, in words.
+
+    >>> at_edge("train.lr=2e-4, a.b=1", [f"train.lr={r}, a.b=1" for r in ("2e-4", "5e-4", "1e-3")])
+    ['lowest train.lr']
+    """
+    parsed = [dict(pair.split("=") for pair in re.findall(r"[^ ,]+=[^,]+", own)) for own in tried]
+    found = []
+    for leaf, value in re.findall(r"([^ ,]+)=([^,]+)", best):
+        try:
+            values = sorted({float(own[leaf]) for own in parsed})
+        except ValueError:  # an option in words
+            continue
+        if len(values) >= 3 and float(value) in (values[0], values[-1]):
+            found.append(f"{'lowest' if float(value) == values[0] else 'highest'} {leaf}")
+    return found
 
 
 def _seeds(lines: pd.DataFrame) -> str:

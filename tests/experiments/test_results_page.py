@@ -150,7 +150,8 @@ def test_what_the_losses_and_the_parts_add_is_read_from_their_own_tables(pages, 
     values = {name_of(row): 40.0 for row in HOSTS}
     values |= {name_of(f"{row}+hfc"): 43.0 for row in HOSTS} | {name_of("foster+hfc"): 38.0}
     values |= {name_of("baseline+tsa"): 44.0, name_of("baseline+tsa+gfc"): 44.0}
-    values |= {name_of("hfc"): 46.0, name_of("baseline+gfc"): 41.0, name_of("baseline+grd"): 41.0}
+    values |= {name_of("baseline+tsa+hfc"): 46.0, name_of("hfc"): 49.0}
+    values |= {name_of("baseline+gfc"): 41.0, name_of("baseline+grd"): 41.0}
     rows = planted_rows.write(
         tmp_path / "rows", lasts(values), fh={name_of("hfc"): 50, name_of("baseline"): 70}
     )

@@ -12,6 +12,7 @@ import pytest
 from avalanche_hfc.benchmarks.orders import class_order
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import FURTHER_TABLES, Recipe, recipe
+from avalanche_hfc.recipes.tuned import TUNED
 from avalanche_hfc.store.run_folder import TIMES, RunFolder
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -176,3 +177,19 @@ def test_the_committed_settings_are_those_of_the_trials_as_they_are_now(scripts,
     ]
     same = found == lines["settings"].tolist()
     assert found and same == (not changed)
+
+
+def test_the_tuned_values_are_those_of_the_best_trials(scripts, tmp_path):
+    """Every row of the grids has its trials, and its recipe the values of the best of them."""
+    tune, _ = scripts
+    lines = pd.read_csv(EXPERIMENTS / "results/real-images/tuning/trials.csv")
+    trials = {(trial.row, str(trial)): trial for trial in tune.trials_of(tune.GRIDS)}
+    keys = list(lines[["row", "values"]].itertuples(index=False, name=None))
+    assert len(keys) == len(trials) and set(keys) == set(trials)
+    for row, own in lines.groupby("row"):
+        best = trials[row, own.loc[own["average"].idxmax(), "values"]]
+        trial = tune.run_of(best, tune.SEED, tmp_path, {}).recipe
+        held = recipe(trial.name).leaves()
+        differing = {leaf for leaf, value in trial.leaves().items() if held[leaf] != value}
+        assert differing <= {"data.hold_out", "data.test_per_class"}, row
+        assert set(TUNED.get(row, {})) == {leaf for leaf, _ in best.values}, row
