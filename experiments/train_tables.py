@@ -12,12 +12,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from real_images.rows import merged, read, rows_of, run_key, write
+from real_images.rows import check_same, merged, read, rows_of, run_key, settings_of, write
 from real_images.tables import SHOWN, Shown
-from tune import train_all
+from tune import GRIDS, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.recipes.settings import MEM_SIZES
+from avalanche_hfc.recipes.tables import SPECS
+from avalanche_hfc.recipes.tuned import TUNED
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun, runs_of
@@ -29,6 +32,20 @@ def runs_of_tables(tables: Iterable[Shown], runs: Path) -> list[TableRun]:
     """The runs of these tables, a table after the other, each seed by seed; none twice."""
     listed = [run for shown in tables for run in runs_of(shown.cells, shown.num_seeds, runs)]
     return list({(run.recipe.name, run.seed): run for run in reversed(listed)}.values())[::-1]
+
+
+def check_ready(runs: Iterable[TableRun], folder: Path) -> None:
+    """A ValueError if a row that is to be tuned is not, or if rows are of other recipes than the
+    runs: before anything is trained on test images.
+    """
+    specs = [SPECS[run.recipe.name] for run in runs]
+    rows = {spec.row for spec in specs if spec.scale in MEM_SIZES}
+    waiting = [row for row, grid in GRIDS.items() if grid and row in rows and row not in TUNED]
+    if waiting:
+        raise ValueError(f"Not tuned yet: {', '.join(waiting)}. See docs/protocol.md.")
+    check_same(
+        read(folder).recipes, {run.recipe.name: settings_of(run.recipe.as_dict()) for run in runs}
+    )
 
 
 def collect(runs: Iterable[TableRun], folder: Path) -> set[tuple[str, int]]:
@@ -62,6 +79,7 @@ def main() -> int:
     try:
         tables = [lookup(TABLES, name, "table") for name in arguments.only] or SHOWN
         runs = runs_of_tables(tables, arguments.runs)
+        check_ready(runs, arguments.rows)
         known = collect(runs, arguments.rows)
     except (ValueError, OSError) as error:
         parser.error(str(error))

@@ -170,8 +170,11 @@ def train_all(
     runs: Sequence[TableRun], data: Path, jobs: int, written: Callable[[], object]
 ) -> list[str]:
     """Train runs, with a call of `written` after each; the reasons of those that failed."""
+    import torch
+
     from avalanche_hfc.tasks.pool import outcomes
 
+    torch.set_num_threads(1)  # also where all are trained in this process
     failed = []
     with closing(outcomes(partial(train, data_root=data), runs, jobs=jobs)) as results:
         for run, _, error in tqdm(results, total=len(runs), unit="run"):

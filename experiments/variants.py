@@ -15,7 +15,7 @@ from tune import Trial, Trials, parser_of, run_of, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.report.differences import NO_DIFFERENCE, Difference
+from avalanche_hfc.report.differences import Difference
 from avalanche_hfc.store.rows import replace_file
 
 SEEDS = (100, 101, 102)  # none of the tables'
@@ -89,8 +89,8 @@ def table(lines: pd.DataFrame, names: dict[str, str]) -> str:
 
 def told(added: Difference) -> str:
     """Mean ± standard error; of one seed the mean alone."""
-    none = f" {NO_DIFFERENCE}" if added.none else ""
-    return f"{added.mean:+.1f}" + ("" if pd.isna(added.error) else f" ± {added.error:.1f}") + none
+    error = "" if pd.isna(added.error) else f" ± {added.error:.1f}"
+    return f"{added.mean:+.1f}{error}{added.mark}"
 
 
 def main() -> int:

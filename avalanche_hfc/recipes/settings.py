@@ -106,7 +106,8 @@ def layers(spec: Spec, *, tuned: bool = True) -> Iterator[Layer]:
     for part in (data, model, train, memory, method):
         yield from part(spec)
     if tuned and spec.scale in MEM_SIZES:
-        chosen = TUNED.get(spec.row, TUNED.get(spec.parts.method, {}))
+        host = spec.row.split("+")[0]  # a row with parts of HFC inside has the method's values
+        chosen = TUNED.get(spec.row, TUNED.get(host, {}))
         yield "tuned on held-out images of CIFAR-100", chosen
     if spec.variant:
         yield "the recipe's name", VARIANTS[spec.variant]

@@ -116,7 +116,7 @@ def user_layers(spec: Spec) -> Iterator[Layer]:
     if is_user_method(spec.row):
         stand_in = stand_in._replace(row="baseline", losses="host")
     try:
-        known = list(layers(stand_in))
+        known = list(layers(stand_in, tuned=not is_user_method(spec.row)))
     except KeyError:
         raise ValueError(
             f"{spec.name}: no training of {spec.row} with this backbone is published. Take "

@@ -6,6 +6,7 @@ import pandas as pd
 
 NO_DIFFERENCE = "(none)"
 TEST = "a paired t-test at the 5 % level"
+ONE_SEED = "A difference of one seed is not tested."
 LEVEL = 0.05
 
 
@@ -44,6 +45,13 @@ class Difference(NamedTuple):
             (False, False)
         """
         return self.mean == 0 or bool(abs(self.mean) < critical(self.num_seeds) * self.error)
+
+    @property
+    def mark(self) -> str:
+        """What a table has behind it: `NO_DIFFERENCE`, or nothing; nothing for one seed, which is
+        not tested.
+        """
+        return f" {NO_DIFFERENCE}" if self.num_seeds > 1 and self.none else ""
 
     @property
     def sign(self) -> int:

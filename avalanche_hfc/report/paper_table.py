@@ -4,6 +4,7 @@ percent, FH × 1000.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,14 +124,26 @@ FORMS = {
     "comparison": TableForm("Methods compared", **MEASURED),
     "protocols": TableForm("Other protocols", **MEASURED),
     "memory": TableForm("Number of exemplars", **MEASURED),
-    "initialisation": TableForm("Initial weights", **MEASURED | {"leader": pretrained}),
+    "initialisation": TableForm(
+        "Initial weights",
+        **MEASURED
+        | {
+            "leader": pretrained,
+            "grid": partial(measures_grid, leader="the same method from `small-mae`"),
+        },
+    ),
     "order": TableForm("Class orders, another one for each seed", **MEASURED),
 }
 FORMS_OF_SMALL = {  # of tables that the paper has, too
     "cifar100": TableForm("Methods under four protocols", **MEASURED),
     "ablation": TableForm("Parts of HFC", **MEASURED),
     "plug-and-play": TableForm(
-        "L_FC and L_RD inside other methods", **MEASURED | {"leader": both_losses}
+        "L_FC and L_RD inside other methods",
+        **MEASURED
+        | {
+            "leader": both_losses,
+            "grid": partial(measures_grid, leader="the same method with both losses"),
+        },
     ),
     "fh": TableForm("Forgetting heterogeneity beside accuracy", **MEASURED),
     "avalanche": TableForm("Avalanche's own strategies", **MEASURED),

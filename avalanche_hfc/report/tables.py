@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc.recipes import METHODS
-from avalanche_hfc.report.differences import NO_DIFFERENCE, TEST, Difference
+from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST, Difference
 
 KEYS = (
     "row",
@@ -206,15 +206,16 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     counted = f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
     about = (
         f"Percent, mean ± standard error over {counted}, one thread. Δ: what the losses add, seed "
-        f"by seed, ± its standard error; {NO_DIFFERENCE}: no difference by {TEST}. "
-        "On another kind of CPU single seeds differ by several points."
+        f"by seed{_tested(table)} On another kind of CPU single seeds differ by several points."
     )
     notes = [f"`{row}` cannot run. {reason}" for row, reason in unable.items()]
     return Grid(headings, 1, lines, about, notes, marks=False)
 
 
-def measures_grid(table: pd.DataFrame) -> Grid:
-    """A line per method and setting, a column per measure, mean ± standard error over seeds."""
+def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
+    """A line per method and setting, a column per measure, mean ± standard error over seeds.
+    `leader` names what the columns with Δ compare with.
+    """
     varying = _varying(table)
     keys = [key for key in KEYS if key != "column"]
     settings = [key for key in keys if key in varying and key not in ("row", "losses")]
@@ -240,10 +241,18 @@ def measures_grid(table: pd.DataFrame) -> Grid:
         f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
         f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
         "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
-        "by how much the row that is compared with leads, seed by seed, ± its standard error; "
-        f"{NO_DIFFERENCE}: no difference by {TEST}."
+        f"by how much {leader} leads, seed by seed{_tested(table)}"
     )
     return Grid([*words, *columns], len(words), lines, about, [])
+
+
+def _tested(table: pd.DataFrame) -> str:
+    """How the differences of a table were tested, behind a sentence on them."""
+    seeds = table.loc[table["column"].str.startswith("Δ"), "num_seeds"]
+    if len(seeds) and (seeds <= 1).all():
+        return f". {ONE_SEED}"
+    one = f" {ONE_SEED}" if (seeds == 1).any() else ""
+    return f", ± its standard error; {NO_DIFFERENCE}: no difference by {TEST}.{one}"
 
 
 def _with_error(row: pd.Series | None) -> str:
@@ -253,8 +262,9 @@ def _with_error(row: pd.Series | None) -> str:
     is_difference = row["column"].startswith("Δ")
     text = f"{row['ours']:{'+' if is_difference else ''}.1f}"
     text += "" if math.isnan(error) else f" ± {error:.1f}"
-    none = is_difference and Difference(row["ours"], error, int(row["num_seeds"])).none
-    return f"{text} {NO_DIFFERENCE}" if none else text
+    return text + (
+        Difference(row["ours"], error, int(row["num_seeds"])).mark if is_difference else ""
+    )
 
 
 def _about(table: pd.DataFrame) -> str:

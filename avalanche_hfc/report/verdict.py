@@ -24,6 +24,7 @@ from avalanche_hfc.store.read import Group, RunData
 
 MOST_CLASSES = 5  # that a sentence names
 FEW_SEEDS = 5  # below this number a test finds large differences only
+CLOSE = 1.0  # points: a faster method may be this much lower
 PERCENT = ("average", "last", "forgetting")
 HEAD = (
     ("method", ""),
@@ -39,7 +40,7 @@ HEAD = (
 
 class Verdict(NamedTuple):
     """The method to use, the one with the highest average, and why, in sentences. They are two
-    methods where a faster one is not distinguishable from the highest.
+    methods where a faster one is close to the highest and not distinguishable from it.
     """
 
     method: str
@@ -73,9 +74,10 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
     """Which method to use, by how much, whether the difference is real, what it costs and which
     classes it forgets.
 
-    The best method is the one with the highest average over the steps. If others are not
-    distinguishable from it by a paired t-test, the one of them that trains fastest is the method to
-    use.
+    The best method is the one with the highest average over the steps. Of those that are within
+    `CLOSE` points of it, and not distinguishable from it by a paired t-test, the one that trains
+    fastest is the method to use. A test that finds no difference does not show that there is none:
+    with few seeds a method that is far below may not be distinguishable.
 
     Args:
         rows: A row per method and seed with the columns `method`, `seed`, `average` and `last` in
@@ -89,8 +91,10 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
     means = rows.groupby("method", sort=False).mean(numeric_only=True)
     highest = str(means["average"].idxmax())
     others = [str(method) for method in means.index if method != highest]
-    equal = [method for method in others if paired(rows, highest, method).none]
-    method = str(means.loc[[highest, *equal], "seconds"].idxmin())
+    leads = {method: paired(rows, highest, method) for method in others}
+    equal = [method for method in others if leads[method].none]
+    close = [method for method in equal if leads[method].mean <= CLOSE]
+    method = str(means.loc[[highest, *close], "seconds"].idxmin())
     below = [other for other in others if other not in equal]
     second = str(means.loc[below, "average"].idxmax()) if below else None
     own, seeds = means.loc[method], rows["seed"].nunique()
@@ -132,13 +136,16 @@ def _certainty(
             f"error): {real}.{few}"
         )
     leads = ", ".join(f"{_points(paired(rows, highest, other))} above {other}" for other in equal)
-    who = "It" if method == highest else f"{highest} has the highest average: it"
+    who = "It" if method == highest else highest
+    chosen = "" if method == highest else f" {method} is close to it and trains faster."
     others = (
-        "" if lead is None else f" It leads {second}, the next, by {_points(lead)} points: {real}."
+        ""
+        if lead is None
+        else f" {who} leads {second}, the next, by {_points(lead)} points: {real}."
     )
     return (
-        f"No difference was found between {_listed([highest, *equal])}, of which {method} trains "
-        f"fastest. {who} is {leads} (points, paired by seed, ± standard error).{others}{few}"
+        f"{who} has the highest average, but its lead over {_listed(equal)} is not certain: it is "
+        f"{leads} (points, paired by seed, ± standard error).{chosen}{others}{few}"
     )
 
 
@@ -278,13 +285,14 @@ def verdict_blocks(
 def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
     methods = rows.drop(columns="seed").groupby("method")
     means, errors = methods.mean(), methods.sem()
+    several = rows["seed"].nunique() > 1
     lines = []
     for _, group, colour in comparison:
         name = group.label
         own, error = means.loc[name], errors.loc[name]
         behind = paired(rows, found.highest, name)
         text = NOTHING if name == found.highest else _points(behind)
-        none = "no difference" if name != found.highest and behind.none else ""
+        none = "not certain" if several and name != found.highest and behind.none else ""
         used = "use this one" if name == found.method else ""
         average, last, forgetting = (spread(own[column], error[column]) for column in PERCENT)
         lines.append(
@@ -297,9 +305,10 @@ def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
             ]
         )
     chance = 100 * chance_levels(comparison.groups[0].runs[0].steps)
-    several = rows["seed"].nunique() > 1
     caption = (
-        f"Mean ± standard error over seeds; no difference: by {TEST}. " if several else "One seed. "
+        f"Mean ± standard error over seeds; not certain: not found by {TEST}. "
+        if several
+        else "One seed. "
     )
     caption += (
         "In each seed all methods have the same images, class order and exemplars per class. "

@@ -97,16 +97,16 @@ CLAIMS = (
 )
 
 
-def difference(runs: pd.DataFrame, pair: Pair, column: str) -> Difference | None:
-    """The difference of a pair; None with fewer than two seeds that both have, of which nothing can
-    be said.
+def difference(runs: pd.DataFrame, pair: Pair, column: str, num_seeds: int) -> Difference | None:
+    """The difference of a pair over this number of seeds; None where one of them has not got all:
+    nothing is said of a part of the seeds.
     """
     values = runs.set_index(["recipe", "seed"])[column]
     known = set(values.index.get_level_values("recipe"))
     if not {pair.first, pair.second} <= known:
         return None
     added = (values.loc[pair.first] - values.loc[pair.second]).dropna()
-    if len(added) < 2:
+    if len(added) < num_seeds:
         return None
     return Difference.of(added)
 
@@ -121,7 +121,7 @@ def judged(runs: pd.DataFrame, claim: Claim) -> tuple[list[str], list[str], list
     runs = runs[runs["seed"] < claim.num_seeds]
     confirmed, refused, unknown = [], [], []
     for pair in claim.pairs:
-        found = difference(runs, pair, claim.column)
+        found = difference(runs, pair, claim.column, claim.num_seeds)
         if found is None:
             unknown.append(pair.label)
         elif found.sign == claim.sign:
@@ -154,6 +154,9 @@ def count(runs: pd.DataFrame) -> tuple[int, int]:
     return confirmed, confirmed + sum(len(own[1]) for own in found)
 
 
+BRACKETS = "In brackets: the average of HFC minus theirs, seed by seed."
+
+
 class Standing(NamedTuple):
     """Where HFC stands among the rows of a table: clauses of a sentence, empty where there is
     nothing to say.
@@ -165,21 +168,21 @@ class Standing(NamedTuple):
 
     def __str__(self) -> str:
         said = "; ".join(filter(None, self))
-        return (
-            f"{said}. In brackets: the average of HFC minus theirs, seed by seed." if said else ""
-        )
+        return f"{said}. {BRACKETS}" if said else ""
 
 
 def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> Standing:
     """Compare HFC with every row of a table under a protocol, upper bounds apart; nothing is said
-    without rivals of at least two seeds.
+    of rivals that have not got all seeds.
     """
     rows = [
         row for row, *own in recipes_of(shown) if tuple(own) == protocol and row not in UPPER_BOUNDS
     ]
     pairs = over(shown, [row for row in rows if row != "hfc"], protocol)
     found = [
-        (pair, own) for pair in pairs if (own := difference(runs, pair, "average")) is not None
+        (pair, own)
+        for pair in pairs
+        if (own := difference(runs, pair, "average", shown.num_seeds)) is not None
     ]
     if not found:
         return Standing("", "", "")

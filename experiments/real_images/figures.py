@@ -123,7 +123,7 @@ def leads(runs: pd.DataFrame) -> Points:
     return {
         pair.label.strip("`"): (means[pair.second], errors[pair.second], lead.mean, lead.error)
         for pair in over(COMPARISON, RIVALS)
-        if (lead := difference(runs, pair, "average")) is not None
+        if (lead := difference(runs, pair, "average", COMPARISON.num_seeds)) is not None
     }
 
 
@@ -131,7 +131,9 @@ def gains(runs: pd.DataFrame) -> Points:
     """By how much both losses change FH and the average of a method."""
     found: Points = {}
     for pair in with_losses(HOSTS):
-        fh, average = (difference(runs, pair, column) for column in ("fh", "average"))
+        fh, average = (
+            difference(runs, pair, column, PLUG_AND_PLAY.num_seeds) for column in ("fh", "average")
+        )
         if fh is not None and average is not None:
             found[pair.label.strip("`")] = (fh.mean, fh.error, average.mean, average.error)
     return found

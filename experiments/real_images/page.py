@@ -9,7 +9,7 @@ import pandas as pd
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.paper_table import paper_of, table_of
 from avalanche_hfc.report.tables import markdown, measures_grid
-from real_images.claims import count, standing, verdict
+from real_images.claims import BRACKETS, count, standing, verdict
 from real_images.figures import figures
 from real_images.rows import COLUMNS, MAPPED
 from real_images.tables import (
@@ -23,7 +23,7 @@ from real_images.tables import (
     rows_shown,
     section,
 )
-from real_images.trials import HELD_OUT, sections
+from real_images.trials import HELD_OUT, sections, trial_seconds
 
 IMAGES = "docs/images"
 START, END = "<!-- real-images -->\n", "<!-- /real-images -->"
@@ -83,7 +83,7 @@ def results_part(rows: Committed, folder: Path, root: Path, pictures: list[str])
     parts: dict[str, str] = {}
     place = Path(os.path.relpath(folder, root)).as_posix()
     if len(rows.runs):
-        parts["## Real images"] = introduction(rows.runs, place)
+        parts["## Real images"] = introduction(rows.runs, folder, place)
         parts["### What the paper claims"] = verdict(rows.runs)
         paper = paper_of()
         assert paper is not None
@@ -102,14 +102,16 @@ def results_part(rows: Committed, folder: Path, root: Path, pictures: list[str])
     return "\n".join(f"{title}\n\n{text}" for title, text in parts.items())
 
 
-def introduction(runs: pd.DataFrame, place: str) -> str:
-    """What was trained, for how long and on what; `place` is that of the rows."""
-    hours = runs["seconds"].sum() / 3600
+def introduction(runs: pd.DataFrame, folder: Path, place: str) -> str:
+    """What was trained, for how long and on what; `place` is that of the rows in `folder`."""
+    hours, tried = runs["seconds"].sum() / 3600, trial_seconds(folder) / 3600
     machines = ", ".join(dict.fromkeys(runs["machine"].dropna()))
     return (
         f"Images of CIFAR-100 and a small pre-trained ViT; the [protocol](protocol.md) was written "
-        f"before the runs. {SHARED} {len(runs)} runs trained for {hours:.1f} core-hours on "
-        f"{machines}. Their rows are in `{place}`; `make results` generates this part from them.\n"
+        f"before the runs. {SHARED} {len(runs)} runs trained for {hours:.1f} hours of one core, "
+        f"the trials before them for {tried:.1f}, by the clock, two at a time and sometimes with "
+        f"other work beside; on {machines}. Their rows are in `{place}`; `make results` generates "
+        "this part from them.\n"
     )
 
 
@@ -157,14 +159,18 @@ def readme_part(rows: Committed) -> str:
     ]
     seeds = sorted({int(number) for number in kept["num_seeds"]})
     about = (
-        f"Percent, FH × 1000; mean ± standard error over {' or '.join(map(str, seeds))} seeds; the "
-        f"best three, HFC, herding replay and nearest class mean without training. {SHARED}"
+        f"Percent, FH × 1000; mean ± standard error over {' or '.join(map(str, seeds))} "
+        f"seed{'' if seeds == [1] else 's'}; the best three, HFC, herding replay and nearest class "
+        f"mean without training. {SHARED}"
     )
     confirmed, made = count(rows.runs)
     first, equal, _ = standing(rows_shown(COMPARISON, rows.runs), COMPARISON)
     said = [
-        f"{'; '.join(filter(None, (first, equal)))}." if first else "",
-        f"Of {made} comparisons that the paper claims, {confirmed} are confirmed here.",
+        f"{'; '.join(filter(None, (first, equal)))}. {BRACKETS}" if first else "",
+        f"Of {made} comparisons that the paper claims, {confirmed} "
+        f"{'is' if confirmed == 1 else 'are'} confirmed here."
+        if made
+        else "",
         "Some rows are not trained yet." if missing(COMPARISON, rows.runs) else "",
         "[All tables](docs/results.md).",
     ]

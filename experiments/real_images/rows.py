@@ -124,10 +124,7 @@ def merged(before: Rows, new: Rows) -> Rows:
     Raises:
         ValueError: A recipe or a run is in both, with other values.
     """
-    for name in before.recipes.keys() & new.recipes.keys():
-        changed = changes(before.recipes[name], new.recipes[name])
-        if changed:
-            raise ValueError(f"The rows of {name} are of another recipe: {changed}.")
+    check_same(before.recipes, new.recipes)
     runs = {run_key(line) for line in before.files["runs"]}
     for key in sorted(runs & {run_key(line) for line in new.files["runs"]}):
         different = differences(steps_of(before, key), steps_of(new, key))
@@ -143,7 +140,18 @@ def merged(before: Rows, new: Rows) -> Rows:
         )
         for name in COLUMNS
     }
-    return Rows(files, dict(sorted((before.recipes | new.recipes).items())))
+    return Rows(files, dict(sorted((new.recipes | before.recipes).items())))
+
+
+def check_same(before: dict[str, Json], now: dict[str, Json]) -> None:
+    """A ValueError if a recipe that both have differs in a setting that it had before; one that did
+    not exist then is not compared.
+    """
+    for name in sorted(before.keys() & now.keys()):
+        held = {leaf: now[name].get(leaf) for leaf in before[name]}
+        changed = changes(before[name], held)
+        if changed:
+            raise ValueError(f"The rows of {name} are of another recipe: {changed}.")
 
 
 def write(rows: Rows, folder: Path) -> None:

@@ -16,7 +16,6 @@ from avalanche_hfc.report.tables import (
     Grid,
     comparison_grid,
     markdown,
-    measures_grid,
     number,
 )
 
@@ -104,9 +103,8 @@ def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
         grid = with_paper(comparison_grid(numbers), shown, paper, losses_add)
     else:
         numbers = in_order(numbers) if shown.ranked else numbers
-        grid = with_paper(
-            with_best(measures_grid(numbers), numbers), shown, paper, printed(numbers)
-        )
+        grid = with_best(form_of(shown.table, shown.scale).grid(numbers), numbers)
+        grid = with_paper(grid, shown, paper, printed(numbers))
     absent = missing(shown, own)
     if absent:
         listed = ", ".join(f"`{name}` (seed {_listed(seeds)})" for name, seeds in absent.items())
@@ -138,7 +136,9 @@ def with_best(grid: Grid, numbers: pd.DataFrame) -> Grid:
     for index, row in rivals[rivals["ours"] == top].iterrows():
         line, column = lines[places[index]], grid.headings.index(row["column"])
         line[column] = f"**{line[column]}**"
-    return grid._replace(lines=lines, about=f"{grid.about} Bold: the highest of its column.")
+    several = numbers.drop_duplicates(PROTOCOL).shape[0] > 1
+    of = "under each setting" if several else "of its column"
+    return grid._replace(lines=lines, about=f"{grid.about} Bold: the highest {of}.")
 
 
 Printed = Callable[[int, list[str], pd.DataFrame], list[str]]

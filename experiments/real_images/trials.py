@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from variants import VARIANTS, table
 
-from avalanche_hfc.report.differences import NO_DIFFERENCE, TEST
+from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
 
 HELD_OUT = (
@@ -32,13 +32,21 @@ def sections(folder: Path, place: str) -> dict[str, str]:
     }
 
 
+def trial_seconds(folder: Path) -> float:
+    """Seconds that all trials beside the rows of a folder were trained for."""
+    return sum(pd.read_csv(path)["seconds"].sum() for path in sorted(folder.glob("*/*.csv")))
+
+
 def variants(lines: pd.DataFrame) -> str:
     """HFC beside the same with one choice changed."""
     names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
+    counts = lines.groupby(["row", "values"]).size()
+    tested = f"± its standard error; {NO_DIFFERENCE}: no difference by {TEST}. "
     return (
         f"{table(lines, names)}\nPercent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's "
-        f"default form, seed by seed, ± its standard error; {NO_DIFFERENCE}: no difference by "
-        f"{TEST}.\n"
+        f"default form, seed by seed{f', {tested}' if (counts > 1).any() else '. '}"
+        f"{ONE_SEED if (counts == 1).any() else ''}".rstrip()
+        + "\n"
     )
 
 

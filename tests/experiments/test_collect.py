@@ -219,3 +219,31 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
     assert script(*call)[0] == 0
     code, _, err = script(*call, "--only", "pratical")
     assert code == 2 and "practical --scale demo" in err
+
+
+def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
+    import avalanche_hfc.recipes.tuned as tuned
+
+    monkeypatch.setattr(tuned, "TUNED", {name: {} for name in tuned.TUNED if name != "podnet"})
+    code, _, err = script(
+        "train_tables", tmp_path, "--data", tmp_path, "--only", "memory --scale small"
+    )
+    assert code == 2 and "Not tuned yet: podnet." in err and not [*tmp_path.iterdir()]
+
+
+def test_rows_of_another_recipe_are_refused_before_anything_is_trained(
+    script, runs, tmp_path, monkeypatch
+):
+    """An option that did not exist when they were made does not make them another recipe's."""
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    from real_images import rows as kept
+
+    script("collect", runs, "--out", tmp_path)
+    before = kept.read(tmp_path)
+    own = before.recipes[NAMES[0]]
+    older = {leaf: value for leaf, value in own.items() if leaf != "train.tf32"}
+    kept.check_same({NAMES[0]: older}, before.recipes)
+    both = kept.merged(kept.Rows(before.files, before.recipes | {NAMES[0]: older}), before)
+    assert both.recipes[NAMES[0]] == older and both.files == before.files
+    with pytest.raises(ValueError, match=r"another recipe: train.epochs 77, now \d+"):
+        kept.check_same({NAMES[0]: own | {"train.epochs": 77}}, before.recipes)

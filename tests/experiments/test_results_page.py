@@ -113,7 +113,8 @@ def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path)
     readme = made["README.md"]
     assert (
         "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it; `icarl` "
-        f"({mean:+.1f} ± {error:.1f}) does not differ from it. Of "
+        f"({mean:+.1f} ± {error:.1f}) does not differ from it. In brackets: the average of HFC "
+        "minus theirs, seed by seed. Of "
     ) in readme
     fh = item(claims["Not confirmed"], "- HFC has a lower FH than")
     assert "`icarl` (+0.0 ± 0.0, no difference)" in fh
@@ -189,8 +190,10 @@ def test_missing_rows_are_named_and_whole_tables_too(pages, tmp_path):
         "4)."
     ) in part
     assert part.strip().startswith("HFC is the best of those trained so far; ")
-    unknown = lists(page)["Not tested: rows are missing"]
-    assert "- HFC has a higher average than `afc`." in unknown
+    claims = lists(page)
+    unknown = claims["Not tested: rows are missing"]
+    assert "- HFC has a higher average than `foster` and `afc`." in unknown  # three seeds of five
+    assert "foster" not in claims["Confirmed"] + claims["Not confirmed"]
     assert "- Both losses raise the average of `icarl`," in unknown
     waiting = below(page, "### Not trained yet")
     for table, seeds in (("memory", 3), ("order", 5)):
@@ -206,7 +209,11 @@ def test_one_seed_decides_nothing(pages, tmp_path):
     claims = lists(made["docs/results.md"])
     assert claims["Confirmed"].strip() == claims["Not confirmed"].strip() == "- Nothing."
     assert "HFC is the best" not in made["docs/results.md"] + made["README.md"]
-    assert "\nOf 0 comparisons that the paper claims, 0 are confirmed here." in made["README.md"]
+    assert "over 1 seed;" in made["README.md"] and "confirmed here" not in made["README.md"]
+    told = below(made["docs/results.md"], "### Methods compared")
+    assert "A difference of one seed is not tested." in told and "t-test" not in told
+    (_, lines), *_ = tables(told).items()
+    assert "+10.0" in {line[-3] for line in lines}  # no mark behind it
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -232,6 +239,9 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
     assert "`foster` (-5.0 ± 0.0, the opposite)" in claims["Not confirmed"]
     (_, lines), *_ = tables(below(page, "### Initial weights")).items()
     assert {line[-1] for line in lines if "random" in line[1]} == {"+15.0 ± 0.0"}
+    weights = below(page, "### Initial weights")
+    assert "Δ: by how much the same method from `small-mae` leads, seed by seed" in weights
+    assert "Δ: by how much `hfc` leads" in below(page, "### Number of exemplars")
     (_, lines), *_ = tables(below(page, "### Number of exemplars")).items()
     assert [line[1] for line in lines if line[0] == "`hfc`"] == [
         f"{count} per class" for count in (5, 10, 20, 50)
@@ -297,6 +307,10 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     columns = ["row", "values", "seed", "average", "last", "fh"]
     tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
              (("1e-4", 41.2), ("5e-4", 47.7), ("1e-3", 39.9))] + [("ncm", "as it is", 100, 30.3, 1.0, 2.0)]  # fmt: skip
+    tuned += [
+        ("wa", f"train.lr={lr}, method.clip_weights={clip}", 100, value, 1.0, 2.0)
+        for lr, clip, value in (("2e-4", "true", 50.0), ("5e-4", "true", 40.0), ("1e-3", "false", 41.0))
+    ]  # fmt: skip
     pd.DataFrame(tuned, columns=columns).to_csv(rows / "tuning" / "trials.csv", index=False)
     tried = [
         ("hfc", f"data.transforms={kind}, train.lr=5e-4", 100, value, 1.0, 2.0)
@@ -325,7 +339,9 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     assert lines == [
         ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "3"],
         ["`ncm`", "–", "30.3", "30.3", "1"],
+        ["`wa`", "`train.lr=2e-4, method.clip_weights=true`", "50.0", "40.0", "3"],
     ]
+    assert "so that a wider grid might find a better one: `wa` (lowest train.lr)." in page
     (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
     assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
     (heading, lines), *_ = tables(below(page, "### Image size")).items()
