@@ -15,7 +15,7 @@ from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks._records import Records, fingerprint
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
-from avalanche_hfc.parallel import agree, backend_for, world
+from avalanche_hfc.parallel import agree, backend_for, gather_objects, world
 from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
@@ -34,7 +34,8 @@ def join(device: str) -> str:
         The device of this rank.
 
     Raises:
-        ValueError: If the device is one GPU, which all ranks would use.
+        ValueError: If the device is one GPU, which all ranks would use, or the ranks do not reach
+            each other.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return device
@@ -48,17 +49,27 @@ def join(device: str) -> str:
     if torch.device(device).type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
-        # after a restart the launcher's store may still have the addresses of ranks that are gone
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        dist.init_process_group(
-            backend_for(device),
-            store=dist.PrefixStore(f"attempt {attempt}", store),
-            rank=rank,
-            world_size=ranks,
-            timeout=LONGEST,
-        )
+        try:
+            connect(device)
+        except (RuntimeError, ValueError, OSError) as error:  # not a rank that was lost later
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"The ranks cannot connect: {why}") from error
     return device
+
+
+def connect(device: str) -> None:
+    """Make the process group, and send a first message through it: NCCL connects no sooner."""
+    store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
+    # after a restart the launcher's store may still have the addresses of ranks that are gone
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend_for(device),
+        store=dist.PrefixStore(f"attempt {attempt}", store),
+        rank=rank,
+        world_size=ranks,
+        timeout=LONGEST,
+    )
+    gather_objects(rank)
 
 
 def check_same(recipe: Record, seed: int) -> None:

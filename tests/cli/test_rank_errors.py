@@ -5,8 +5,10 @@ import sys
 import click
 import pytest
 import torch.distributed.launcher.api as api
+from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from avalanche_hfc import engine
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
 
@@ -60,6 +62,32 @@ def test_a_rank_that_has_lost_another_one_lets_it_end_and_says_nothing(monkeypat
     lost = RuntimeError("[/pytorch/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer")
     assert ended(monkeypatch, capsys, 0, lost) == (LOST, "")
     assert slept == [ranks.GRACE]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[gloo/transport/tcp/device.cc:84] Unable to find address for: no0\nmore"),
+        DistNetworkError("Unable to find address for: no0"),
+    ],
+)
+@pytest.mark.parametrize("part", ["rendezvous", "init_process_group"])
+def test_ranks_that_do_not_reach_each_other_are_no_lost_ranks(
+    monkeypatch, capsys, slept, part, error
+):
+    def fail(*words, **options):
+        raise error
+
+    monkeypatch.setattr(engine.ranks.dist, "rendezvous", lambda *_, **__: iter([(None, 0, 2)]))
+    monkeypatch.setattr(engine.ranks.dist, "PrefixStore", lambda *_: None)
+    monkeypatch.setattr(engine.ranks.dist, part, fail)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError) as refused:
+        engine.ranks.join("cpu")
+    code, said = ended(monkeypatch, capsys, 0, refused.value)
+    assert code == 2 and slept == []
+    assert said.startswith("hfc: The ranks cannot connect: ")
+    assert said.endswith("Unable to find address for: no0\n") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
