@@ -12,10 +12,11 @@ import torch.distributed as dist
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
-from avalanche_hfc.benchmarks._records import Records, fingerprint
+from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
-from avalanche_hfc.parallel import agree, backend_for, gather_objects, world
+from avalanche_hfc.parallel import agree, backend_for, gather_objects, together, world
+from avalanche_hfc.parallel.layers import check_layers
 from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
@@ -81,7 +82,7 @@ def check_same(recipe: Record, seed: int) -> None:
     agree("the versions of the packages", json.dumps(versions(), sort_keys=True))
 
 
-def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
+def check_exact(strategy: SupervisedTemplate, benchmark: SplitBenchmark) -> None:
     """Raise a ValueError on every rank if the strategy cannot be trained by all of them together,
     or their data or weights differ.
     """
@@ -94,7 +95,8 @@ def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
             f"part of each batch. Exact on several ranks: {', '.join(ours)}."
         )
     check_batch(strategy.train_mb_size)
-    agree("the data", fingerprint(records))
+    together(lambda: check_layers(strategy.model))
+    agree("the data", together(benchmark.fingerprint))
     agree("the weights of the model", weights_digest(strategy.model))
 
 

@@ -119,7 +119,7 @@ def run(
             )
         )
         strategy = runnable(built.strategy)
-        check_exact(built.strategy, built.benchmark.records)
+        check_exact(built.strategy, built.benchmark)
         weights = loaded_from_file(strategy.model)
 
         def begin() -> list[str]:
