@@ -73,12 +73,13 @@ def connect(device: str) -> None:
     gather_objects(rank)
 
 
-def check_same(recipe: Record, seed: int) -> None:
+def check_same(recipe: Record, seed: int, *, fresh: bool = False) -> None:
     """Raise a ValueError on every rank if they were started with different things. Their data may
     be at different places: `check_exact` compares what it is.
     """
     values = placeless_settings(recipe)
     agree("the recipe or the seed", json.dumps([values, seed], sort_keys=True, default=str))
+    agree("--fresh", str(fresh))
     agree("the versions of the packages", json.dumps(versions(), sort_keys=True))
 
 

@@ -1,5 +1,6 @@
 """Who reports an error of several ranks, and what the launcher makes of their exit codes."""
 
+import os
 import sys
 
 import click
@@ -11,6 +12,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from avalanche_hfc import engine
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
+from avalanche_hfc.cli.run import moved_before
+from avalanche_hfc.recipes import recipe
+from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.table import TableRun
 
 
 @pytest.fixture
@@ -88,6 +93,34 @@ def test_ranks_that_do_not_reach_each_other_are_no_lost_ranks(
     assert code == 2 and slept == []
     assert said.startswith("hfc: The ranks cannot connect: ")
     assert said.endswith("Unable to find address for: no0\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "held", "before"),
+    [
+        ("job", "0", "job", False),  # an earlier launch of this name
+        ("job", "1", "job", True),
+        ("job", "1", None, False),  # ended before it had moved the old run
+        ("job", "1", "other", False),
+        ("none", "1", f"process {os.getppid()}", True),
+        ("none", "1", "process 1", os.getppid() == 1),
+    ],
+)
+def test_a_restart_moves_old_runs_aside_unless_that_was_done(
+    monkeypatch, tmp_path, name, count, held, before
+):
+    for variable, value in {
+        "WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": name,
+        "TORCHELASTIC_RESTART_COUNT": count,
+    }.items():
+        monkeypatch.setenv(variable, value)
+    chosen = recipe("digits-b0-t5-hfc@demo")
+    runs = [TableRun(chosen, seed, tmp_path / str(seed)) for seed in (0, 1)]
+    runs[0].folder.mkdir()
+    note = {} if held is None else {"launch": held}
+    RunFolder(runs[0].folder).begin(chosen.as_dict(), 0, "a machine", **note)
+    assert moved_before(runs) == before
 
 
 @pytest.mark.parametrize(

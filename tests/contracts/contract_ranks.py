@@ -343,6 +343,34 @@ def listed_files(folder):
     return refusal(lambda: tiny_run(Path(folder, "of files"), build=with_files))
 
 
+def fresh_run(folder):
+    """What each rank is told of a run that starts over: by rank 1 alone, then on weights that
+    differ, then by all. And how often rank 0 has moved the run that was there.
+    """
+    rank, moves = world().rank, []
+    path = Path(folder, "fresh")
+
+    def move():
+        moves.append(rank)
+        path.rename(Path(folder, "fresh before"))
+        return {"launch": "this one"}
+
+    def with_other_weights(*arguments, **options):
+        built = tiny_runs.build(*arguments, **options)
+        with torch.no_grad():
+            next(built.strategy.model.parameters()).add_(rank)
+        return built
+
+    tiny_run(path)
+    found = {
+        "alone": refusal(lambda: tiny_run(path, set_aside=move if rank else None)),
+        "weights": refusal(lambda: tiny_run(path, set_aside=move, build=with_other_weights)),
+        "before": len(moves),
+        "all": refusal(lambda: tiny_run(path, "icarl", set_aside=move)),
+    }
+    return found | {"moves": len(moves)}
+
+
 JOBS = {
     "trained": trained,
     "random_layers": random_layers,
@@ -352,6 +380,7 @@ JOBS = {
     "folder_run": folder_run,
     "copied_data": copied_data,
     "listed_files": listed_files,
+    "fresh_run": fresh_run,
 }
 
 

@@ -8,6 +8,7 @@ from tiny_runs import check_rows, rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.store.run_folder import RunFolder
 
 WITH_MAPS_OR_PHASES = ("hfc", "podnet hfc", "foster hfc")
 # In float32 rounding grows by itself in these, see `AMPLIFIED`. They have a lower rate, chosen so
@@ -73,7 +74,7 @@ def two_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     run = ("folder_run", (str(folder / "run"),), {})
     wrong = [changed(job, "no gathering") for job in EVEN]
-    told = [(name, (str(folder),), {}) for name in ("copied_data", "listed_files")]
+    told = [(name, (str(folder),), {}) for name in ("copied_data", "listed_files", "fresh_run")]
     jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, *AMPLIFIED, *wrong, *TALK, run]
     results = on_ranks(2, folder, [*jobs, *told])
     labels = [*map(label, jobs), *(job[0] for job in told)]
@@ -152,6 +153,17 @@ def test_the_files_of_data_without_records_are_compared_before_anything_is_writt
     for said in two_ranks["listed_files"]:
         assert said.startswith("The ranks differ in the data: rank 1 has another than the rest")
     assert not (two_ranks["folder"] / "of files").exists()
+
+
+def test_ranks_start_over_together_and_only_after_all_checks(two_ranks):
+    for rank, said in enumerate(two_ranks["fresh_run"]):
+        assert said["alone"].startswith("The ranks differ in --fresh: rank 1 has another than")
+        assert said["weights"].startswith("The ranks differ in the weights of the model")
+        assert (said["before"], said["all"], said["moves"]) == (0, "not refused", int(rank == 0))
+    folders = [two_ranks["folder"] / name for name in ("fresh before", "fresh")]
+    names = [RunFolder(folder).metadata()["recipe"]["name"] for folder in folders]
+    assert names == ["tiny-hfc", "tiny-icarl"] and RunFolder(folders[1]).finished
+    assert RunFolder(folders[1]).metadata()["launch"] == "this one"
 
 
 def test_a_run_resumed_with_one_two_and_three_ranks_has_the_rows_of_one(tmp_path):
