@@ -113,8 +113,10 @@ class SplitBenchmark(CLScenario):
         self._parts = (source.train, source.test)
 
     def fingerprint(self) -> str:
-        """What identifies the data: the content of your files; of other data the class ids and, of
-        images in files, their paths and sizes.
+        """What identifies the data.
+
+        It is the content of your files; of other data it is the class ids and, of images in files,
+        their paths and sizes, so that no image is read.
 
         Returns:
             A SHA-256.

@@ -77,7 +77,7 @@ def test_torchrun_restarts_a_run_whose_rank_was_killed_from_its_checkpoint(tmp_p
 
 
 KILLS = 5
-LONGER = (*RUN[:3], "4", *RUN[4:])  # 20 epochs; no kill lets pass more than three
+LONGER = (*RUN[:3], "4", *RUN[4:], "--fresh")  # 20 epochs; no kill lets pass more than three
 
 
 def restarting(out):
@@ -131,12 +131,13 @@ def test_ranks_killed_at_five_random_moments_end_like_an_unbroken_run(tmp_path, 
         started_in = time.monotonic() - clock if number == 0 else started_in
         time.sleep(draw.uniform(0, 0.3) if epochs else draw.uniform(0, 1) * started_in)
         assert launcher.poll() is None, launcher.communicate()
-        os.kill(ranks[number % 2], signal.SIGKILL)
+        os.kill(ranks[number % 2], signal.SIGKILL)  # rank 0 holds the lock and saves
         killed |= set(ranks.values())
     stdout, stderr = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, stderr
     assert stdout.count("accuracy average") == 1
     assert "resumes" in (broken / "log.txt").read_text()
+    assert not (tmp_path / "broken.old-1").exists()  # started over once, not after a restart
     assert rows_of(broken) == rows_of(whole)  # bit for bit: the number of ranks is the same
     assert not (broken / "lock").exists()
 
