@@ -9,10 +9,10 @@ import torch.distributed.launcher.api as api
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from avalanche_hfc import engine
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
 from avalanche_hfc.cli.run import moved_before
+from avalanche_hfc.engine import ranks as engine_ranks
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun
@@ -83,12 +83,12 @@ def test_ranks_that_do_not_reach_each_other_are_no_lost_ranks(
     def fail(*words, **options):
         raise error
 
-    monkeypatch.setattr(engine.ranks.dist, "rendezvous", lambda *_, **__: iter([(None, 0, 2)]))
-    monkeypatch.setattr(engine.ranks.dist, "PrefixStore", lambda *_: None)
-    monkeypatch.setattr(engine.ranks.dist, part, fail)
+    monkeypatch.setattr(engine_ranks.dist, "rendezvous", lambda *_, **__: iter([(None, 0, 2)]))
+    monkeypatch.setattr(engine_ranks.dist, "PrefixStore", lambda *_: None)
+    monkeypatch.setattr(engine_ranks.dist, part, fail)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError) as refused:
-        engine.ranks.join("cpu")
+        engine_ranks.join("cpu")
     code, said = ended(monkeypatch, capsys, 0, refused.value)
     assert code == 2 and slept == []
     assert said.startswith("hfc: The ranks cannot connect: ")
