@@ -2,8 +2,11 @@
 (image, class id).
 """
 
+import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import torch
@@ -158,6 +161,30 @@ def first_of_each_class(source: Source, num_train: int | None, num_test: int | N
 def _first(images: TensorImages | FileImages, count: int, part: str) -> TensorImages | FileImages:
     groups = _by_class(images, count, f"{count} {part} images of each class are asked for")
     return images.subset(np.concatenate([group[:count] for group in groups]))
+
+
+def listing_digest(parts: Sequence[TensorImages | FileImages]) -> str:
+    """The sha256 over the class id of each image and, where it is in a file, path and size of the
+    file. No image is read. Paths count from the folder that all files have in common.
+
+    Args:
+        parts: The training and the test images.
+
+    Raises:
+        OSError: If a file is gone.
+    """
+    digest = hashlib.sha256()
+    held = [part.paths if isinstance(part, FileImages) else [] for part in parts]
+    files = [path for paths in held for path in paths]
+    root = os.path.commonpath([min(files), max(files)]) if files else ""
+    with ThreadPool() as pool:  # waits for the disk in parallel
+        sizes = iter(pool.map(os.path.getsize, files, chunksize=64))
+    for part, paths in zip(parts, held, strict=True):
+        digest.update(repr((len(part), len(paths))).encode())
+        digest.update(np.asarray(part.targets, dtype=np.int64).tobytes())
+        for path in paths:
+            digest.update(repr((path[len(root) :], next(sizes))).encode())
+    return digest.hexdigest()
 
 
 def _by_class(images: TensorImages | FileImages, least: int, said: str) -> list[np.ndarray]:

@@ -16,7 +16,8 @@ from avalanche.benchmarks.utils import (
     TransformGroups,
 )
 
-from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
+from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages, listing_digest
+from avalanche_hfc.benchmarks._records import fingerprint
 from avalanche_hfc.benchmarks.transforms import Transform
 
 
@@ -109,6 +110,24 @@ class SplitBenchmark(CLScenario):
         self.n_classes_per_exp, self.n_experiences = list(per_step), len(per_step)
         self.class_names, self.image_shape = source.class_names, image_shape
         self.records, self.left_out, self.remarks = source.records, source.left_out, remarks
+        self._parts = (source.train, source.test)
+
+    def fingerprint(self) -> str:
+        """What identifies the data.
+
+        It is the content of your files; of other data it is the class ids and, of images in files,
+        their paths and sizes, so that no image is read.
+
+        Returns:
+            A SHA-256.
+
+        Example:
+            >>> from avalanche_hfc.benchmarks import split_digits
+            >>> one, other = (split_digits(num_steps=5).fingerprint() for _ in range(2))
+            >>> one == other
+            True
+        """
+        return fingerprint(self.records) if self.records else listing_digest(self._parts)
 
 
 def experiences(

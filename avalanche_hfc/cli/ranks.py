@@ -28,6 +28,16 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
+def launch_note() -> dict[str, str]:
+    """What a run's recipe.json holds of the launcher that has started it, the same after a restart;
+    nothing without a launcher.
+    """
+    if not launched():
+        return {}
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return {"launch": f"process {os.getppid()}" if name == "none" else name}
+
+
 def after_first(words: str) -> str:
     """Wait until it is this rank's turn to report an error. What all ranks meet is reported by
     rank 0, and the launcher ends the others when the first of them has ended: one that is still

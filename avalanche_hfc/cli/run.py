@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from avalanche_hfc.cli.completion import recipes
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
-from avalanche_hfc.cli.ranks import check_ranks, first, launch, launched, restarted
+from avalanche_hfc.cli.ranks import check_ranks, first, launch, launch_note, launched, restarted
 from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers
@@ -121,21 +122,37 @@ def run(
             chosen, runs, out, fresh=fresh, data_root=data_root, device=device, **options
         )
         return
-    if fresh and (old := set_aside(runs, out)) is not None:
-        click.echo(f"What was there is in {old / chosen.name} now.", err=True)
-    for each in runs:
-        RunFolder(each.folder).check(chosen.as_dict(), each.seed)
+    move = partial(move_aside, runs, out) if fresh else None
+    if move is None:
+        for each in runs:
+            RunFolder(each.folder).check(chosen.as_dict(), each.seed)
     for each in runs:
         run_folder = RunFolder(each.folder)
-        if run_folder.finished:
+        if move is None and run_folder.finished:
             if "data" in chosen.paths:
                 from avalanche_hfc.store.data_files import refuse_other_place
 
                 refuse_other_place(run_folder, str(chosen.paths["data"]), skip_bad=skip_bad)
             click.echo("This run is finished; nothing was done.", err=True)
         else:
-            train(chosen, each.seed, run_folder, data_root=data_root, device=device, **options)
+            options |= {"data_root": data_root, "device": device, "set_aside": move}
+            train(chosen, each.seed, run_folder, **options)
         tell(chosen, each.seed, run_folder)
+        move = None  # the first run has moved all
+
+
+def move_aside(runs: Sequence[TableRun], out: Path) -> dict[str, str]:
+    """Move all these runs aside, and tell where they are. What the new recipe.json is to hold."""
+    old = set_aside(runs, out)
+    if old is not None:
+        click.echo(f"What was there is in {old / runs[0].recipe.name} now.", err=True)
+    return launch_note()
+
+
+def moved_before(runs: Sequence[TableRun]) -> bool:
+    """Whether the launcher has started the ranks again, after they had moved the old runs aside."""
+    notes = [RunFolder(each.folder).metadata() or {} for each in runs] if restarted() else []
+    return any(note.get("launch") == launch_note()["launch"] for note in notes)
 
 
 def train_on_ranks(
@@ -151,18 +168,18 @@ def train_on_ranks(
     from avalanche_hfc.engine.ranks import join
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.engine.run import run as run_recipe
-    from avalanche_hfc.parallel import on_first
+    from avalanche_hfc.parallel import agree, on_first
 
     silence_host()
     device = join(check_device(device))
-    if fresh and not restarted():
-        old = on_first(lambda: set_aside(runs, out))
-        if old is not None and first():
-            click.echo(f"What was there is in {old / chosen.name} now.", err=True)
+    agree("--fresh", str(fresh))  # it decides what they do next
+    move = partial(move_aside, runs, out) if fresh else None
+    if fresh and on_first(lambda: moved_before(runs)):
+        move = None
     for each in runs:
         run_folder = RunFolder(each.folder)
         if first():
-            train(chosen, each.seed, run_folder, device=device, **options)
+            train(chosen, each.seed, run_folder, device=device, set_aside=move, **options)
             tell(chosen, each.seed, run_folder)
         else:
             own = {name: options[name] for name in ("data_root", "verify_data")}
@@ -172,8 +189,10 @@ def train_on_ranks(
                 each.folder,
                 device=device,
                 num_workers=options["workers"],
+                set_aside=move,
                 **own,
             )
+        move = None  # the first run has moved all
 
 
 def train(

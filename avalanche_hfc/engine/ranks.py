@@ -12,10 +12,11 @@ import torch.distributed as dist
 from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
-from avalanche_hfc.benchmarks._records import Records, fingerprint
+from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
-from avalanche_hfc.parallel import agree, backend_for, world
+from avalanche_hfc.parallel import agree, backend_for, gather_objects, together, world
+from avalanche_hfc.parallel.layers import check_layers
 from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
@@ -34,7 +35,8 @@ def join(device: str) -> str:
         The device of this rank.
 
     Raises:
-        ValueError: If the device is one GPU, which all ranks would use.
+        ValueError: If the device is one GPU, which all ranks would use, or the ranks do not reach
+            each other.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return device
@@ -48,29 +50,40 @@ def join(device: str) -> str:
     if torch.device(device).type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
-        # after a restart the launcher's store may still have the addresses of ranks that are gone
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        dist.init_process_group(
-            backend_for(device),
-            store=dist.PrefixStore(f"attempt {attempt}", store),
-            rank=rank,
-            world_size=ranks,
-            timeout=LONGEST,
-        )
+        try:
+            connect(device)
+        except (RuntimeError, ValueError, OSError) as error:  # not a rank that was lost later
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"The ranks cannot connect: {why}") from error
     return device
 
 
-def check_same(recipe: Record, seed: int) -> None:
+def connect(device: str) -> None:
+    """Make the process group, and send a first message through it: NCCL connects no sooner."""
+    store, rank, ranks = next(dist.rendezvous("env://", timeout=LONGEST))
+    # after a restart the launcher's store may still have the addresses of ranks that are gone
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend_for(device),
+        store=dist.PrefixStore(f"attempt {attempt}", store),
+        rank=rank,
+        world_size=ranks,
+        timeout=LONGEST,
+    )
+    gather_objects(rank)
+
+
+def check_same(recipe: Record, seed: int, *, fresh: bool = False) -> None:
     """Raise a ValueError on every rank if they were started with different things. Their data may
     be at different places: `check_exact` compares what it is.
     """
     values = placeless_settings(recipe)
     agree("the recipe or the seed", json.dumps([values, seed], sort_keys=True, default=str))
+    agree("--fresh", str(fresh))
     agree("the versions of the packages", json.dumps(versions(), sort_keys=True))
 
 
-def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
+def check_exact(strategy: SupervisedTemplate, benchmark: SplitBenchmark) -> None:
     """Raise a ValueError on every rank if the strategy cannot be trained by all of them together,
     or their data or weights differ.
     """
@@ -83,7 +96,8 @@ def check_exact(strategy: SupervisedTemplate, records: Records) -> None:
             f"part of each batch. Exact on several ranks: {', '.join(ours)}."
         )
     check_batch(strategy.train_mb_size)
-    agree("the data", fingerprint(records))
+    together(lambda: check_layers(strategy.model))
+    agree("the data", together(benchmark.fingerprint))
     agree("the weights of the model", weights_digest(strategy.model))
 
 

@@ -10,8 +10,9 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -82,6 +83,7 @@ def run(
     num_workers: int | None = None,
     checkpoint_seconds: float | int | None = None,
     verify_data: bool = False,
+    set_aside: Callable[[], Mapping[str, str]] | None = None,
 ) -> None:
     """Train the recipe in this folder. An interrupted run resumes from its last checkpoint: the
     rows written after it are written again.
@@ -95,6 +97,9 @@ def run(
     data must be what the run began with: files whose size or
     time has changed are read again, with `verify_data` all files.
 
+    `set_aside` starts over: it moves away what is in the folder, and returns what recipe.json is to
+    hold of it. It is called, on rank 0, when everything else has been checked.
+
     On several ranks of torch.distributed each calls this, with the same arguments. Rank 0 alone
     reads and writes the folder, and reports progress. The rows are those of one rank up to
     rounding.
@@ -102,16 +107,19 @@ def run(
     device = check_device(device)
     num_workers = default_workers(device) if num_workers is None else checked_workers(num_workers)
     run_folder, values, first = RunFolder(folder), recipe.as_dict(), world().first
-    check_same(values, seed)
-    on_first(lambda: run_folder.check(values, seed))
+    fresh = set_aside is not None
+    check_same(values, seed, fresh=fresh)
+    if not fresh:
+        on_first(lambda: run_folder.check(values, seed))
     with ExitStack() as stack:
-        together(lambda: stack.enter_context(run_folder.owned()) if first else None)
+        if not fresh:
+            claim(stack, run_folder, values, seed)
         interrupts = stack.enter_context(Interrupts())
-        on_first(lambda: run_folder.check(values, seed))  # nobody writes it any more
-        if on_first(lambda: run_folder.finished):
+        if not fresh and on_first(lambda: run_folder.finished):
             return
         recorder = Recorder(progress or Progress(), seed, interrupts)
-        known = {} if verify_data else on_first(lambda: read_records(run_folder.path))
+        again = fresh or verify_data
+        known = {} if again else on_first(lambda: read_records(run_folder.path))
         options = {"known": known} if known else {}
         built = together(
             lambda: build(
@@ -119,14 +127,18 @@ def run(
             )
         )
         strategy = runnable(built.strategy)
-        check_exact(built.strategy, built.benchmark.records)
+        check_exact(built.strategy, built.benchmark)
         weights = loaded_from_file(strategy.model)
+        aside: Mapping[str, str] = {}
+        if set_aside is not None:
+            aside = on_first(partial(make_way, set_aside, run_folder, strategy))
+            claim(stack, run_folder, values, seed)
 
         def begin() -> list[str]:
             check_room(run_folder, strategy)
             code = keep_code(run_folder, built.strategy)
             note = keep_data(run_folder, built.benchmark)
-            notes = {"weights": weights, **code}
+            notes = {"weights": weights, **code, **aside}
             if data_root is not None and not note:  # your data is named in the recipe
                 notes["data_root"] = str(Path(data_root).resolve())
             return run_folder.begin(values, seed, machine(device), note, **notes)
@@ -152,6 +164,14 @@ def run(
             RunLoop(run_folder, recipe, built, recorder, num_workers).go()
             if first:
                 run_folder.finish()
+
+
+def claim(stack: ExitStack, run_folder: RunFolder, values: Json, seed: int) -> None:
+    """Own the folder until the stack ends, on rank 0. A ValueError on all ranks if it is another
+    process's, or has another run.
+    """
+    together(lambda: stack.enter_context(run_folder.owned()) if world().first else None)
+    on_first(lambda: run_folder.check(values, seed))  # nobody writes it any more
 
 
 class RunLoop:
@@ -386,9 +406,17 @@ def check_device(device: str) -> str:
     return device
 
 
-def check_room(run_folder: RunFolder, training: Resumable) -> None:
+def make_way(
+    set_aside: Callable[[], Mapping[str, str]], run_folder: RunFolder, training: Resumable
+) -> Mapping[str, str]:
+    """Let what is in the folder be moved aside; before, check that there is room beside it."""
+    check_room(run_folder, training, stays=True)
+    return set_aside()
+
+
+def check_room(run_folder: RunFolder, training: Resumable, *, stays: bool = False) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
-    optimizer's moments.
+    optimizer's moments, in place of those that are there, or beside them if they stay.
     """
     if not training.resumable:
         return
@@ -398,8 +426,10 @@ def check_room(run_folder: RunFolder, training: Resumable) -> None:
         else int(bool(training.optimizer.defaults.get("momentum", 0)))
     )
     needed = checkpoints_size(training.model, moments)
-    there = sum(path.stat().st_size for path in run_folder.checkpoints.rglob("*") if path.is_file())
-    free = shutil.disk_usage(run_folder.path).free
+    files = () if stays else run_folder.checkpoints.rglob("*")
+    there = sum(path.stat().st_size for path in files if path.is_file())
+    places = (run_folder.path, *run_folder.path.absolute().parents)
+    free = shutil.disk_usage(next(place for place in places if place.exists())).free
     if needed > free + there:
         words = (
             f"No space left: checkpoints of this run need about {needed / 1e9:.1f} GB, "

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from timm import layers as timm_layers
 from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision import ops
 
 from avalanche_hfc.parallel.shares import Share
 
@@ -180,11 +182,25 @@ def use_global_layers(model: nn.Module) -> None:
     Raises:
         ValueError: If it has a layer that depends on the batch or draws, and no such form.
     """
-    for name, module in model.named_modules():
+    check_layers(model)
+    for module in model.modules():
         kind = REPLACED.get(type(module))
         if kind is not None:
             module.__class__ = kind  # the same object: optimizers, hooks and references stay
-        elif not isinstance(module, tuple(REPLACED.values())) and depends_on_batch(module):
+
+
+def check_layers(model: nn.Module) -> None:
+    """Check that every layer of a model can see the global batch; the model stays as it is.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: If it has a layer that depends on the batch or draws, and no such form.
+    """
+    for name, module in model.named_modules():
+        known = type(module) in REPLACED or isinstance(module, tuple(REPLACED.values()))
+        if not known and depends_on_batch(module):
             raise ValueError(
                 f"{name or 'The model'} ({type(module).__name__}) depends on the whole batch or "
                 f"draws at random, which is not exact on {dist.get_world_size()} ranks. Use "
@@ -192,14 +208,30 @@ def use_global_layers(model: nn.Module) -> None:
             )
 
 
+# layers that draw in training, and the attribute that is their probability
+DROPPING: dict[type, str] = {
+    nn.modules.dropout._DropoutNd: "p",
+    DropPath: "drop_prob",
+    timm_layers.DropBlock2d: "drop_prob",
+    timm_layers.PatchDropout: "prob",
+    getattr(timm_layers, "PatchDropoutWithIndices", timm_layers.PatchDropout): "prob",  # newer timm
+    ops.StochasticDepth: "p",
+    ops.DropBlock2d: "p",
+    ops.DropBlock3d: "p",
+    nn.RNNBase: "dropout",
+}
+DRAWING = (nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+
+
 def depends_on_batch(module: nn.Module) -> bool:
     """Whether a layer couples samples or draws in training."""
-    if isinstance(module, _BatchNorm):
+    if isinstance(module, (_BatchNorm, *DRAWING)):
         return True
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    if isinstance(module, DropPath):
-        return module.drop_prob > 0
+    if isinstance(module, nn.RReLU):
+        return module.lower < module.upper
+    for kind, probability in DROPPING.items():
+        if isinstance(module, kind):
+            return bool(getattr(module, probability))
     held = [getattr(module, name, 0.0) for name in ("attn_drop", "dropout")]
     given = [getattr(each, "p", each) for each in held if module is not each]
     attends = hasattr(module, "qkv") or isinstance(module, nn.MultiheadAttention)

@@ -48,7 +48,7 @@ def in_pieces(
                 compute,
                 *(None if column is None else column[span] for column in columns),
                 use_reentrant=False,
-                preserve_rng_state=False,  # nothing is drawn, see `check_divisible`
+                preserve_rng_state=False,  # nothing is drawn: `check_divisible`, `nothing_drawn`
             )
             for span in spans
         ]
@@ -74,8 +74,8 @@ def check_divisible(owner: str, model: nn.Module) -> None:
         model: The model that is trained.
 
     Raises:
-        ValueError: If it has batch norm, dropout or drop-path: pieces of a batch would then not
-            give what the whole batch gives.
+        ValueError: If it has batch norm, dropout, drop-path or another layer that draws: pieces of
+            a batch would then not give what the whole batch gives.
     """
     for name, module in model.named_modules():
         if depends_on_batch(module):

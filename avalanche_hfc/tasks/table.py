@@ -188,10 +188,15 @@ def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
     """Move the folders of these runs out of `out`, into `out.old-1` or the next number that is
     free; None where there are none.
 
-    Nothing else in `out` is touched. A run that a process is training is a ValueError, and nothing
-    is moved.
+    Nothing else in `out` is touched. A run that a process is training is a ValueError, and so is a
+    folder that has files of a run but is none; nothing is moved then.
     """
-    there = [run.folder for run in runs if RunFolder(run.folder).metadata() is not None]
+    there = []
+    for run in runs:
+        if RunFolder(run.folder).metadata() is None:
+            RunFolder(run.folder).check(run.recipe.as_dict(), run.seed)
+        else:
+            there.append(run.folder)
     if not there:
         return None
     beside = out if out.name not in ("", "..") else out.resolve()

@@ -15,6 +15,7 @@ from avalanche_hfc.benchmarks import (
     split_imagenet100,
     split_imagenet1000,
 )
+from avalanche_hfc.benchmarks._images import FileImages, listing_digest
 from avalanche_hfc.benchmarks.orders import (
     imagenet100_synsets,
     imagenet_synsets,
@@ -417,3 +418,48 @@ def test_imagenet_that_is_not_on_disk_says_where_it_looked_and_how_to_get_it(tmp
         ValueError, match="download=True is for CIFAR-100 only: ImageNet needs an account"
     ):
         split(tmp_path, num_steps=10, download=True)
+
+
+def of_imagenet(root):
+    """A benchmark of ImageNet-100, with one image of each class."""
+    for part in ("train", "val"):
+        one_file_a_class(root / part, imagenet100_synsets())
+    return split_imagenet100(root, num_steps=10)
+
+
+def test_imagenet_is_identified_by_paths_below_its_folder_sizes_and_labels(tmp_path):
+    benchmark = of_imagenet(tmp_path / "a")
+    known = benchmark.fingerprint()
+    assert known == of_imagenet(tmp_path / "b" / "deeper").fingerprint()  # a copy elsewhere
+    file = tmp_path / "a" / "val" / imagenet100_synsets()[7] / f"{imagenet100_synsets()[7]}_1.JPEG"
+    content = file.read_bytes()
+    file.write_bytes(content + b"x")
+    assert benchmark.fingerprint() != known  # of another size
+    file.write_bytes(content)
+    assert benchmark.fingerprint() == known
+    file.rename(file.with_name("other.JPEG"))
+    assert split_imagenet100(tmp_path / "a", num_steps=10).fingerprint() != known
+    with pytest.raises(FileNotFoundError):
+        benchmark.fingerprint()
+
+
+def test_other_labels_of_the_same_files_are_other_data(tmp_path):
+    picture(tmp_path / "a.png", 0)
+    picture(tmp_path / "b.png", 1)
+    paths = [str(tmp_path / name) for name in ("a.png", "b.png")]
+    one, other = (
+        FileImages(paths, targets, {(6, 6)}, upright=False) for targets in ([0, 1], [1, 0])
+    )
+    assert listing_digest([one, one]) != listing_digest([other, one])
+    assert listing_digest([one, one]) != listing_digest([one, other])
+
+
+def test_your_folder_is_identified_by_its_content(two_parts):
+    root, _ = two_parts
+    known = split_folder(root, num_steps=2, image_size=6).fingerprint()
+    file = root / "test" / "ant" / "0.png"
+    content = bytearray(file.read_bytes())
+    picture(file, 77)
+    assert split_folder(root, num_steps=2, image_size=6).fingerprint() != known
+    file.write_bytes(content)
+    assert split_folder(root, num_steps=2, image_size=6).fingerprint() == known

@@ -1,14 +1,21 @@
 """Who reports an error of several ranks, and what the launcher makes of their exit codes."""
 
+import os
 import sys
 
 import click
 import pytest
 import torch.distributed.launcher.api as api
+from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
+from avalanche_hfc.cli.run import moved_before
+from avalanche_hfc.engine import ranks as engine_ranks
+from avalanche_hfc.recipes import recipe
+from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.table import TableRun
 
 
 @pytest.fixture
@@ -60,6 +67,60 @@ def test_a_rank_that_has_lost_another_one_lets_it_end_and_says_nothing(monkeypat
     lost = RuntimeError("[/pytorch/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer")
     assert ended(monkeypatch, capsys, 0, lost) == (LOST, "")
     assert slept == [ranks.GRACE]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[gloo/transport/tcp/device.cc:84] Unable to find address for: no0\nmore"),
+        DistNetworkError("Unable to find address for: no0"),
+    ],
+)
+@pytest.mark.parametrize("part", ["rendezvous", "init_process_group"])
+def test_ranks_that_do_not_reach_each_other_are_no_lost_ranks(
+    monkeypatch, capsys, slept, part, error
+):
+    def fail(*words, **options):
+        raise error
+
+    monkeypatch.setattr(engine_ranks.dist, "rendezvous", lambda *_, **__: iter([(None, 0, 2)]))
+    monkeypatch.setattr(engine_ranks.dist, "PrefixStore", lambda *_: None)
+    monkeypatch.setattr(engine_ranks.dist, part, fail)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError) as refused:
+        engine_ranks.join("cpu")
+    code, said = ended(monkeypatch, capsys, 0, refused.value)
+    assert code == 2 and slept == []
+    assert said.startswith("hfc: The ranks cannot connect: ")
+    assert said.endswith("Unable to find address for: no0\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "held", "before"),
+    [
+        ("job", "0", "job", False),  # an earlier launch of this name
+        ("job", "1", "job", True),
+        ("job", "1", None, False),  # ended before it had moved the old run
+        ("job", "1", "other", False),
+        ("none", "1", f"process {os.getppid()}", True),
+        ("none", "1", "process 1", os.getppid() == 1),
+    ],
+)
+def test_a_restart_moves_old_runs_aside_unless_that_was_done(
+    monkeypatch, tmp_path, name, count, held, before
+):
+    for variable, value in {
+        "WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": name,
+        "TORCHELASTIC_RESTART_COUNT": count,
+    }.items():
+        monkeypatch.setenv(variable, value)
+    chosen = recipe("digits-b0-t5-hfc@demo")
+    runs = [TableRun(chosen, seed, tmp_path / str(seed)) for seed in (0, 1)]
+    runs[0].folder.mkdir()
+    note = {} if held is None else {"launch": held}
+    RunFolder(runs[0].folder).begin(chosen.as_dict(), 0, "a machine", **note)
+    assert moved_before(runs) == before
 
 
 @pytest.mark.parametrize(

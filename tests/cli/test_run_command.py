@@ -12,6 +12,7 @@ from tiny_runs import rows_of
 from avalanche_hfc.cli import main
 from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
 from avalanche_hfc.engine.progress import Several
+from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder
 
 pytestmark = pytest.mark.quick  # the run of that tier
@@ -124,6 +125,37 @@ def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(hfc, tmp_pa
     assert code == 0 and f"What was there is in runs.old-1/{name} now." in errors
     assert rows_of(tmp_path / "runs.old-1" / name / "0") == before["0"] != rows_of(folders / "0")
     assert rows_of(folders / "2") == before["2"]
+
+
+BAD_INPUT = [
+    (["--precision", "float16", "--device", "cpu"], "float16"),
+    (["--micro-batch", "4", "--model.drop-path", "0.2"], "micro_batch is not exact"),
+    (["--model.weights", "nowhere.pt"], "nowhere.pt"),
+]
+
+
+@pytest.mark.parametrize("words, said", BAD_INPUT)
+def test_fresh_moves_nothing_before_the_input_is_accepted(hfc, tmp_path, words, said):
+    folder = tmp_path / "runs" / NAME / "0"
+    folder.mkdir(parents=True)
+    RunFolder(folder).begin(recipe(NAME).as_dict(), 0, "a machine")
+    before = (folder / "recipe.json").read_bytes()
+    code, _, errors = hfc(*COMMAND, "--fresh", *words)
+    assert code == 2 and said in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert [path.name for path in folder.iterdir()] == ["recipe.json"]
+    assert (folder / "recipe.json").read_bytes() == before
+
+
+def test_fresh_moves_nothing_if_one_of_the_folders_is_no_run(hfc, tmp_path):
+    folder = tmp_path / "runs" / NAME
+    for seed in ("0", "1"):
+        (folder / seed).mkdir(parents=True)
+    RunFolder(folder / "0").begin(recipe(NAME).as_dict(), 0, "a machine")
+    (folder / "1" / "steps.csv").write_text("of somebody")
+    code, _, errors = hfc(*COMMAND, "--fresh", "--seeds", "0,1")
+    assert code == 2 and "has steps.csv but no recipe.json" in errors
+    assert (folder / "0" / "recipe.json").exists() and not (tmp_path / "runs.old-1").exists()
 
 
 class Terminal(io.StringIO):

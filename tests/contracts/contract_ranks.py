@@ -20,18 +20,23 @@ from tiny_runs import tiny_run
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import ConcatDataset
+from torchvision.ops import StochasticDepth
 
+from avalanche_hfc.benchmarks import SplitBenchmark
+from avalanche_hfc.benchmarks._images import FileImages, Source
+from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import runnable
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.parallel import Share, agree, on_first, world
-from avalanche_hfc.parallel.layers import taken, use_global_layers
+from avalanche_hfc.parallel.layers import check_layers, taken, use_global_layers
 from avalanche_hfc.parallel.shares import with_batches
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.recipes.user_data import with_data
+from avalanche_hfc.strategies._base.phases import PhasePlugin
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 HERE = Path(__file__).parent
@@ -198,6 +203,21 @@ def disagreeing():
         strategy.exemplars = lambda: {k: v[: 4 - rank] for k, v in kept().items()}
         strategy.train(benchmark_of().train_stream[0])
 
+    def drawing(name, event):
+        """A plugin draws on rank 1 alone, before the second epoch."""
+
+        def draw(plugin, strategy, **options):
+            phase = strategy.phase_running
+            epoch = strategy.clock.train_exp_epochs if phase is None else phase.epoch
+            if rank == 1 and epoch == 1:
+                torch.rand(1)
+
+        seed()
+        plugin = type("Drawing", (PhasePlugin,), {event: draw})()
+        strategy = build(BY_NAME[name], plugins=[plugin], train_epochs=2)
+        for experience in benchmark_of().train_stream[:2]:
+            strategy.train(experience)
+
     def failing_first():
         on_first(lambda: (_ for _ in ()).throw(ValueError("no such folder")))
 
@@ -205,6 +225,8 @@ def disagreeing():
         "value": refusal(lambda: agree("the recipe", f"lr {rank}")),
         "seed": refusal(another_seed),
         "memory": refusal(another_memory),
+        "drawn": refusal(lambda: drawing("hfc", "before_training_epoch")),
+        "drawn in phase": refusal(lambda: drawing("foster hfc", "before_phase_epoch")),
         "first": refusal(failing_first),
     }
 
@@ -230,6 +252,11 @@ def refused():
         )  # fmt: skip
         build(BY_NAME["hfc"], model=model).train(experience)
 
+    def random_layer():
+        seed()
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), StochasticDepth(0.2, "row"))
+        check_layers(model)
+
     def single_value():
         norm = nn.Sequential(nn.BatchNorm1d(3))
         use_global_layers(norm)
@@ -240,6 +267,7 @@ def refused():
         "batch": refusal(small_batch),
         "single value": refusal(single_value),
         "attention": refusal(attention_dropout),
+        "random layer": refusal(random_layer),
         "GFCPlugin": refusal(lambda: hosted(GFCPlugin())),
         "GRDPlugin": refusal(lambda: hosted(GRDPlugin())),
         "HerdingReplayPlugin": refusal(lambda: hosted(HerdingReplayPlugin(mem_size=20))),
@@ -294,6 +322,55 @@ def copied_data(folder):
     }
 
 
+def listed_files(folder):
+    """What each rank is told of images in files, of which one is larger on rank 1: nobody has read
+    them.
+    """
+    root = Path(folder, "files", str(world().rank))
+    for place in range(4):
+        path = root / f"{place % 2}" / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"no image" + b"x" * (place == 3 and world().rank))
+    files = [str(path) for path in sorted(root.rglob("*.png"))]
+    parts = [FileImages(files, [0, 0, 1, 1], {(8, 8)}, upright=False) for _ in range(2)]
+    source = Source(train=parts[0], test=parts[1], class_names=("a", "b"), image_size=8)
+    options = dict(image_shape=(3, 8, 8), train_transform=None, eval_transform=None, remarks=())
+
+    def with_files(*arguments, **others):
+        built = tiny_runs.build(*arguments, **others)
+        return Built(SplitBenchmark(source, [0, 1], [1, 1], **options), built.strategy)
+
+    return refusal(lambda: tiny_run(Path(folder, "of files"), build=with_files))
+
+
+def fresh_run(folder):
+    """What each rank is told of a run that starts over: by rank 1 alone, then on weights that
+    differ, then by all. And how often rank 0 has moved the run that was there.
+    """
+    rank, moves = world().rank, []
+    path = Path(folder, "fresh")
+
+    def move():
+        moves.append(rank)
+        path.rename(Path(folder, "fresh before"))
+        return {"launch": "this one"}
+
+    def with_other_weights(*arguments, **options):
+        built = tiny_runs.build(*arguments, **options)
+        with torch.no_grad():
+            next(built.strategy.model.parameters()).add_(rank)
+        return built
+
+    tiny_run(path)
+    found = {
+        "alone": refusal(lambda: tiny_run(path, set_aside=move if rank else None)),
+        "weights": refusal(lambda: tiny_run(path, set_aside=move, build=with_other_weights)),
+        "before": len(moves),
+        "all": refusal(lambda: tiny_run(path, "icarl", set_aside=move)),
+    }
+    return found | {"moves": len(moves)}
+
+
 JOBS = {
     "trained": trained,
     "random_layers": random_layers,
@@ -302,6 +379,8 @@ JOBS = {
     "refused": refused,
     "folder_run": folder_run,
     "copied_data": copied_data,
+    "listed_files": listed_files,
+    "fresh_run": fresh_run,
 }
 
 

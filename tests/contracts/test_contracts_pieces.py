@@ -3,12 +3,17 @@
 from functools import cache
 
 import pytest
+import timm.layers
 import torch
 from contract_entries import small_cnn
 from contract_ranks import BATCH, BY_NAME, distance, trained
 from contract_runs import benchmark_of, build, seed
 from strategy_runs import vit
+from torch import nn
+from torchvision import ops
+from torchvision.ops import StochasticDepth
 
+from avalanche_hfc.parallel.pieces import check_divisible
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies import STRATEGIES
@@ -98,6 +103,60 @@ def test_layers_that_depend_on_the_batch_or_draw_are_refused_by_name():
     ):
         with pytest.raises(ValueError, match=rf"HFCStrategy: micro_batch is not exact .*{named}"):
             build(BY_NAME["hfc"], model=model, micro_batch=4)
+
+
+RANDOM = [
+    nn.RReLU(),
+    nn.AlphaDropout(0.1),
+    nn.FractionalMaxPool2d(2, output_size=2),
+    nn.LSTM(4, 4, num_layers=2, dropout=0.1),
+    StochasticDepth(0.1, "row"),
+    ops.DropBlock2d(0.1, 3),
+    timm.layers.DropBlock2d(0.1),
+    timm.layers.PatchDropout(0.1),
+]
+CALM = [
+    nn.RReLU(0.2, 0.2),
+    nn.Dropout(0.0),
+    StochasticDepth(0.0, "row"),
+    timm.layers.DropBlock2d(0.0),
+    timm.layers.PatchDropout(0.0),
+]
+
+
+def named(layer):
+    return f"{type(layer).__module__.split('.')[0]} {type(layer).__name__}"
+
+
+@pytest.mark.parametrize("layer", RANDOM, ids=named)
+def test_a_layer_that_draws_is_refused_by_name(layer):
+    with pytest.raises(ValueError, match=rf"Mine: .* not exact with 1 \({type(layer).__name__}\)"):
+        check_divisible("Mine", nn.Sequential(nn.Identity(), layer))
+
+
+@pytest.mark.parametrize("layer", CALM, ids=named)
+def test_a_layer_that_never_draws_is_accepted(layer):
+    check_divisible("Mine", nn.Sequential(layer))
+
+
+def test_a_model_that_draws_unseen_is_refused_in_the_first_divided_batch_of_a_step():
+    loud = []
+
+    def noise(module, inputs, output):
+        return output + torch.randn_like(output) if loud and module.training else output
+
+    seed()
+    model = vit()
+    (block,) = (m for n, m in model.named_modules() if n.endswith("blocks.0"))
+    block.register_forward_hook(noise)
+    strategy = build(BY_NAME["hfc"], model=model, train_mb_size=BATCH, micro_batch=PIECE)
+    first, second = benchmark_of(per_class=5).train_stream[:2]
+    strategy.train(first)
+    loud.append("from now on")
+    before = [value.clone() for value in block.parameters()]
+    with pytest.raises(ValueError, match="HFCStrategy: micro_batch is not exact .* draws random"):
+        strategy.train(second)
+    assert all(map(torch.equal, block.parameters(), before))  # no update
 
 
 @pytest.mark.parametrize("given", [0, -1])

@@ -8,6 +8,7 @@ from tiny_runs import check_rows, rows_of
 
 from avalanche_hfc.parallel import Share, backend_for
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.store.run_folder import RunFolder
 
 WITH_MAPS_OR_PHASES = ("hfc", "podnet hfc", "foster hfc")
 # In float32 rounding grows by itself in these, see `AMPLIFIED`. They have a lower rate, chosen so
@@ -73,12 +74,13 @@ def two_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     run = ("folder_run", (str(folder / "run"),), {})
     wrong = [changed(job, "no gathering") for job in EVEN]
-    data = ("copied_data", (str(folder),), {})
-    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, *AMPLIFIED, *wrong, *TALK, data, run]
-    results = on_ranks(2, folder, jobs)
-    found = {label(job): list(each) for job, *each in zip(jobs, *results, strict=True)}
-    assert len(found) == len(jobs)
-    return found | {"folder": folder, "data": found[label(data)]}
+    told = [(name, (str(folder),), {}) for name in ("copied_data", "listed_files", "fresh_run")]
+    jobs = [*VITS, *RESNETS, *NORMS, RANDOM, PIECES, *AMPLIFIED, *wrong, *TALK, run]
+    results = on_ranks(2, folder, [*jobs, *told])
+    labels = [*map(label, jobs), *(job[0] for job in told)]
+    found = {name: list(each) for name, *each in zip(labels, *results, strict=True)}
+    assert len(found) == len(labels)
+    return found | {"folder": folder}
 
 
 @pytest.mark.parametrize("job", [*VITS, *RESNETS, *NORMS, RANDOM, PIECES], ids=label)
@@ -121,6 +123,10 @@ def test_ranks_that_differ_are_told_in_what_and_which(two_ranks):
         assert said["value"].startswith("The ranks differ in the recipe: rank 1 has another")
         assert "random generator: seed all ranks alike: rank 1" in said["seed"]
         assert "the exemplars in memory: rank 1" in said["memory"]
+        moved = "random generator before epoch 1 of step"
+        assert f"{moved} 0 (train), which a plugin must move" in said["drawn"]
+        assert f"{moved} 1 (compress), which a plugin must move" in said["drawn in phase"]
+        assert all("alike: rank 1 has another" in said[k] for k in ("drawn", "drawn in phase"))
         assert said["first"] == "no such folder"
 
 
@@ -128,18 +134,36 @@ def test_what_would_not_be_exact_is_refused_by_name(two_ranks):
     for said in two_ranks["refused"]:
         assert "batch of 1 images cannot be divided among 2 ranks" in said["batch"]
         assert "attn" in said["attention"] and "not exact on 2 ranks" in said["attention"]
+        assert said["random layer"].startswith("2 (StochasticDepth) depends on the whole batch or")
         assert "Expected more than 1 value per channel" in said["single value"]
         for name in ("GFCPlugin", "GRDPlugin", "HerdingReplayPlugin"):
             assert said[name].startswith(f"{name} cannot act in Naive on 2 ranks")
 
 
 def test_data_may_be_at_another_place_on_each_rank_and_must_be_the_same(two_ranks):
-    for said in two_ranks["data"]:
+    for said in two_ranks["copied_data"]:
         assert said["copies"] == "not refused"
         assert said["others"].startswith("The ranks differ in the data: rank 1 has another than")
         assert said["weights"].startswith("The ranks differ in the weights of the model: rank 1")
     written = [(two_ranks["folder"] / name).exists() for name in ("copies", "others", "weights")]
     assert written == [True, False, False]
+
+
+def test_the_files_of_data_without_records_are_compared_before_anything_is_written(two_ranks):
+    for said in two_ranks["listed_files"]:
+        assert said.startswith("The ranks differ in the data: rank 1 has another than the rest")
+    assert not (two_ranks["folder"] / "of files").exists()
+
+
+def test_ranks_start_over_together_and_only_after_all_checks(two_ranks):
+    for rank, said in enumerate(two_ranks["fresh_run"]):
+        assert said["alone"].startswith("The ranks differ in --fresh: rank 1 has another than")
+        assert said["weights"].startswith("The ranks differ in the weights of the model")
+        assert (said["before"], said["all"], said["moves"]) == (0, "not refused", int(rank == 0))
+    folders = [two_ranks["folder"] / name for name in ("fresh before", "fresh")]
+    names = [RunFolder(folder).metadata()["recipe"]["name"] for folder in folders]
+    assert names == ["tiny-hfc", "tiny-icarl"] and RunFolder(folders[1]).finished
+    assert RunFolder(folders[1]).metadata()["launch"] == "this one"
 
 
 def test_a_run_resumed_with_one_two_and_three_ranks_has_the_rows_of_one(tmp_path):

@@ -1,6 +1,7 @@
 """A rank that is killed: torch's launcher starts all again, and the run resumes."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -73,6 +74,72 @@ def test_torchrun_restarts_a_run_whose_rank_was_killed_from_its_checkpoint(tmp_p
     assert stdout.count("accuracy average") == 1  # rank 0 alone tells
     assert "resumes" in (folder / "log.txt").read_text()
     check_rows(one_rank(tmp_path / "one"), rows_of(folder))
+
+
+KILLS = 5
+LONGER = (*RUN[:3], "4", *RUN[4:], "--fresh")  # 20 epochs; no kill lets pass more than three
+
+
+def restarting(out):
+    """Two ranks on a long run, under a launcher that starts them again as often as they are killed.
+    The run's folder, too.
+    """
+    launcher = started(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("--max-restarts", str(KILLS), "-m", "avalanche_hfc", *LONGER, "--out", str(out)),
+    )
+    return launcher, out / "digits-b0-t5-hfc@demo" / "3"
+
+
+def new_ranks(launcher, killed):
+    """rank -> process id, once the launcher has started both ranks after the last kill."""
+    for _ in range(6000):
+        found = children(launcher.pid)
+        if found.keys() == {0, 1} and not killed & set(found.values()):
+            return found
+        assert launcher.poll() is None, launcher.communicate()
+        time.sleep(0.02)
+    raise AssertionError("the ranks were not started again")
+
+
+def wait_for_epochs(launcher, file, number):
+    """Wait until so many rows were added to train.csv; a run that resumes drops some first."""
+    last = added = 0
+    if file.exists():
+        last = file.read_text().count("\n")
+    while added < number:
+        rows = file.read_text().count("\n") if file.exists() else 0
+        added, last = added + max(rows - max(last, 1), 0), rows
+        assert launcher.poll() is None, launcher.communicate()
+        time.sleep(0.002)
+
+
+@pytest.mark.kill
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0])
+def test_ranks_killed_at_five_random_moments_end_like_an_unbroken_run(tmp_path, seed):
+    """Each moment is within the epoch after zero to two more ones, or while the ranks start."""
+    launcher, whole = restarting(tmp_path / "whole")
+    _, stderr = launcher.communicate(timeout=600)
+    assert launcher.returncode == 0, stderr
+    draw, killed = random.Random(seed), set()
+    launcher, broken = restarting(tmp_path / "broken")
+    for number in range(KILLS):
+        ranks, clock = new_ranks(launcher, killed), time.monotonic()
+        epochs = draw.choice([0, 1, 1, 2]) if number else 1  # at first: something to resume
+        wait_for_epochs(launcher, broken / "train.csv", epochs)
+        started_in = time.monotonic() - clock if number == 0 else started_in
+        time.sleep(draw.uniform(0, 0.3) if epochs else draw.uniform(0, 1) * started_in)
+        assert launcher.poll() is None, launcher.communicate()
+        os.kill(ranks[number % 2], signal.SIGKILL)  # rank 0 holds the lock and saves
+        killed |= set(ranks.values())
+    stdout, stderr = launcher.communicate(timeout=600)
+    assert launcher.returncode == 0, stderr
+    assert stdout.count("accuracy average") == 1
+    assert "resumes" in (broken / "log.txt").read_text()
+    assert not (tmp_path / "broken.old-1").exists()  # started over once, not after a restart
+    assert rows_of(broken) == rows_of(whole)  # bit for bit: the number of ranks is the same
+    assert not (broken / "lock").exists()
 
 
 @pytest.mark.kill

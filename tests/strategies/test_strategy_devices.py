@@ -2,6 +2,7 @@
 back.
 """
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from watches import RefusesHostReads, needs_fake_cuda
 
 from avalanche_hfc.parallel import Share, World
+from avalanche_hfc.parallel.draws import nothing_drawn
 from avalanche_hfc.parallel.layers import GlobalNorm, taken, use_global_layers
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
 
@@ -128,8 +130,15 @@ def test_a_share_of_a_batch_is_gathered_on_the_device(name, sent):
 
 @needs_fake_cuda
 @pytest.mark.parametrize("name", MODELS)
-def test_pieces_of_a_batch_stay_on_the_device(name):
+def test_pieces_of_a_batch_stay_on_the_device(name, monkeypatch):
     model, teacher = grown(name), grown(name)
+    looks = []  # at the generators, which are not fake
+
+    def look(*arguments):
+        looks.append(arguments)
+        return nullcontext()
+
+    monkeypatch.setattr("avalanche_hfc.strategies._base.template.nothing_drawn", look)
     with FakeTensorMode():
         strategy = second_step(model, teacher, micro_batch=3)
         one_batch(strategy)
@@ -137,6 +146,19 @@ def test_pieces_of_a_batch_stay_on_the_device(name):
             one_batch(strategy)
         assert len(strategy.mb_output) == 8
         assert strategy.mb_output.device.type == strategy.loss.device.type == "cuda"
+    assert looks == [("HFCStrategy", torch.device("cuda"))]  # in the first batch of a step
+
+
+def test_the_generator_of_a_gpu_counts_as_well(monkeypatch):
+    held = {torch.device("cuda:1"): torch.zeros(16, dtype=torch.uint8)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", held.__getitem__)
+    with nothing_drawn("Mine", torch.device("cuda:1")):
+        pass
+    with (
+        pytest.raises(ValueError, match="Mine: micro_batch is not exact with this model"),
+        nothing_drawn("Mine", torch.device("cuda:1")),
+    ):
+        held[torch.device("cuda:1")] = torch.ones(16, dtype=torch.uint8)
 
 
 @needs_fake_cuda

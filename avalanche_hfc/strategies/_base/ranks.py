@@ -1,5 +1,5 @@
-"""What the ranks of one training must have in common: checked at the start and the end of a
-step.
+"""What the ranks of one training must have in common: checked at the start and the end of a step,
+their random draws before each epoch.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ from torch import nn
 
 from avalanche_hfc._types import Strategy
 from avalanche_hfc.parallel import agree, world
+from avalanche_hfc.parallel.draws import generator_state
 
 
 def check_ranks(strategy: Strategy) -> None:
@@ -21,7 +22,23 @@ def check_ranks(strategy: Strategy) -> None:
     agree("the weights of the model", weights_digest(strategy.model))
     agree(
         "the state of torch's random generator: seed all ranks alike",
-        torch.get_rng_state().numpy().tobytes(),
+        generator_state(strategy.device),
+    )
+
+
+def check_draws(strategy: Strategy) -> None:
+    """Raise a ValueError before an epoch if a rank has drawn more than the others: each draws the
+    order of all images by itself.
+    """
+    if not world().several:
+        return
+    phase = strategy.phase_running
+    epoch = strategy.clock.train_exp_epochs if phase is None else phase.epoch
+    agree(
+        f"the state of torch's random generator before epoch {epoch} of step "
+        f"{strategy.clock.train_exp_counter} ({strategy.phase}), which a plugin must move on all "
+        "ranks alike",
+        generator_state(strategy.device),
     )
 
 

@@ -3,7 +3,7 @@ stop at NaN, a state to resume from.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -23,6 +23,7 @@ from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.parallel import Share, ShareLoader, world
+from avalanche_hfc.parallel.draws import nothing_drawn
 from avalanche_hfc.parallel.layers import taken, use_global_layers
 from avalanche_hfc.parallel.pieces import check_divisible, in_pieces
 from avalanche_hfc.parallel.reduction import GradientMean
@@ -50,7 +51,7 @@ from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.precision import Precision
-from avalanche_hfc.strategies._base.ranks import check_agreement, check_ranks
+from avalanche_hfc.strategies._base.ranks import check_agreement, check_draws, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
 
@@ -103,9 +104,10 @@ class IncrementalTemplate(SupervisedTemplate):
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
-            requires gradients. With `micro_batch`, if the model has batch norm, dropout or
-            drop-path. With ``precision="float16"``, if `device` is a CPU; with `tf32`, if it is not
-            CUDA. With `channels_last`, if the model is not a convolutional network.
+            requires gradients. With `micro_batch`, if the model has batch norm, dropout, drop-path
+            or another layer that draws. With ``precision="float16"``, if `device` is a CPU; with
+            `tf32`, if it is not CUDA. With `channels_last`, if the model is not a convolutional
+            network.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -189,6 +191,7 @@ class IncrementalTemplate(SupervisedTemplate):
         self._fixed_head_classes = 0
         self.share: Share | None = None  # of the batch being trained; None on one rank
         self.gradient_mean = GradientMean()
+        self._divided_in: tuple[int, str] | None = None  # the last step and phase with pieces
 
     # Training
 
@@ -278,6 +281,7 @@ class IncrementalTemplate(SupervisedTemplate):
                 self._stop_training = False
                 break
             self.losses.start()
+            check_draws(self)
             with self.epoch_hardware(), self.precision.autocast():
                 self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
@@ -512,11 +516,19 @@ class IncrementalTemplate(SupervisedTemplate):
 
         Returns:
             What `forward` returns for all images.
+
+        Raises:
+            ValueError: If `forward` draws random numbers; looked at once in each phase of a step.
         """
         if not self.divides(x):
             return forward(x, *columns)
         assert self.micro_batch is not None
-        return in_pieces(forward, (x, *columns), piece_size=self.micro_batch)
+        place = (self.clock.train_exp_counter, self.phase)
+        first = place != self._divided_in
+        with nothing_drawn(type(self).__name__, self.device) if first else nullcontext():
+            rows = in_pieces(forward, (x, *columns), piece_size=self.micro_batch)
+        self._divided_in = place
+        return rows
 
     def gathered(self, rows: Tensor) -> Tensor:
         """The rows of the whole batch, from those of the images of this rank.
