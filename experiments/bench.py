@@ -93,12 +93,13 @@ def all_rows(scale: bool) -> Iterator:
         ranks,
         runs,
         start,
+        steps,
         training,
     )
 
     losses.check()
     speed = (losses, model, data, training, methods, runs, start)
-    for part in (ranks, hardware, many_classes) if scale else speed:
+    for part in (ranks, hardware, steps, many_classes) if scale else speed:
         yield from part.rows()
 
 

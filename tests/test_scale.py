@@ -14,11 +14,13 @@ import torch
 import yaml
 from click.testing import CliRunner
 from pages import DOCS, ROOT, code_blocks, table
+from torch.utils.data import TensorDataset
 
 from avalanche_hfc.cli.main import commands
 from avalanche_hfc.cli.overrides import overrides_of
 from avalanche_hfc.engine.step_rows import class_rows, confusion_rows, counts_of
 from avalanche_hfc.memory.herding import MOST_BYTES
+from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.metrics.counts import count
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
@@ -141,6 +143,10 @@ def slopes():
         "rank": value(scale, "HFC training on 2 gloo ranks", "ratio"),
         "gathering": value(scale, "gathering on 2 ranks") / 1e3 / 64 / 1000,
         "report": value(scale, "time: report") / 1e3 / 1e4,
+        "step": (
+            value(scale, "CPU time of a run of 5 steps")
+            - value(scale, "CPU time of a run of 5 steps", "reference")
+        ) / 1e3 / (5 - 1),
         "head bytes": value(scale, "memory: head, step of AdamW") * 2**20 / 1e5,
         "loss bytes": value(scale, "memory: both losses") * 2**20 / 1e5,
         "report bytes": value(scale, "memory: report") * 2**20 / 1e4,
@@ -177,8 +183,20 @@ def test_the_slopes_are_those_of_the_committed_rows(slopes):
         ["g", "a new class: head and memory", f"{1e6 * slopes['new class']:.0f} µs"],
         ["p", "a class in the report", f"{1e6 * slopes['report']:.0f} µs"],
         ["r", "gathering, for an image and a class", f"{1e9 * slopes['gathering']:.0f} ns"],
-    ]
+        ["d", "a step: teacher, memory, loaders, rows and checkpoint",
+         f"{1e3 * slopes['step']:.0f} ms"],
+    ]  # fmt: skip
     assert table(PAGE, "| | of | seconds |") == expected
+
+
+def test_the_formula_has_every_slope_and_the_efficiency_of_two_ranks(slopes):
+    page = PAGE.read_text()
+    (formula,) = re.findall(r"^Σ<sub>.*$", page, re.MULTILINE)
+    names = {name for name, *_ in table(PAGE, "| | of | seconds |")}
+    assert names - {"r"} <= set(re.findall(r"\b[a-z]\b", formula)) and "+ S · d" in formula
+    assert f"efficiency e = {slopes['rank'] / 2:.2f} that training on two ranks has" in page
+    assert f"({slopes['rank']:.2f} times as fast as one rank; more ranks were not" in page
+    assert "each image adds r · C" in page
 
 
 def test_the_costs_of_the_two_runs_follow_from_the_slopes(slopes):
@@ -199,7 +217,44 @@ def test_the_costs_of_the_two_runs_follow_from_the_slopes(slopes):
     assert f"as much as this small model at about {equal} classes" in PAGE.read_text()
 
 
-def test_what_breaks_first_follows_from_the_slopes(slopes):
+@pytest.fixture(scope="module")
+def bytes_of_a_line(tmp_path_factory):
+    """Memory that a line of confusion.csv takes when it is read back, in hundreds of bytes."""
+    targets = torch.arange(2000) % 100
+    counts = count(targets, targets.flip(0) // 7, torch.zeros(2000), 100)
+    rows = RunRows(RunFolder(tmp_path_factory.mktemp("rows")))
+    names = [str(k) for k in range(100)]
+    rows.add("classes", class_rows(0, counts, torch.zeros(100, dtype=torch.int64), names))
+    rows.add("confusion", (row for _ in range(20) for row in confusion_rows(0, counts)))
+    tracemalloc.start()
+    counts_of(rows, 100)
+    each = tracemalloc.get_traced_memory()[1] / rows.counts["confusion"]
+    tracemalloc.stop()
+    return round(each / 100) * 100
+
+
+def copies_of_prototypes(monkeypatch):
+    """How many times the class means are held at once as an evaluation with them begins."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from experiments.benches.hardware import LiveBytes
+
+    class Embedding(torch.nn.Linear):
+        def embed(self, x):
+            return x
+
+        def classify(self, x):
+            return self(x)
+
+    steps = torch.zeros(500, dtype=torch.int64)
+    data = TensorDataset(torch.zeros(1, WIDTH), torch.zeros(1, dtype=torch.int64))
+    model = Embedding(WIDTH, 500)
+    with LiveBytes(list(model.parameters())) as counted:
+        means = {class_id: torch.ones(WIDTH) for class_id in range(500)}
+        evaluate(model, data, steps=steps, class_means=means)
+    return counted.peak // (4 * WIDTH * 500)
+
+
+def test_what_breaks_first_follows_from_the_slopes(slopes, bytes_of_a_line, monkeypatch):
     def per_class(num_bytes):
         return f"{short(num_bytes / 1000)} kB · C", f"C = {short(ROOM / num_bytes)}"
 
@@ -211,22 +266,36 @@ def test_what_breaks_first_follows_from_the_slopes(slopes):
     )  # fmt: skip
     columns = sum(column.nbytes for column in others)
     tests = RUNS["ImageNet-1000"][-1]
+    lines = tests * (STEPS + 1) // 2  # of a class, in all steps
+    copies = copies_of_prototypes(monkeypatch)
     expected = [
         ("9 · b²", f"b = {short((ROOM / 9) ** 0.5)}"),
         per_class(slopes["report bytes"]),
+        (
+            f"at most {bytes_of_a_line} · {lines} · C",
+            f"C = {short(ROOM / bytes_of_a_line / lines)}",
+        ),
         per_class(slopes["head bytes"] + 4 * WIDTH),  # the teacher's weights
         (
             f"at most ({cell} · {tests} + {columns}) · C each",
             f"C = {short(ROOM / STEPS / (cell * tests + columns))}",
         ),
         per_class(slopes["loss bytes"]),
+        (f"{copies} · 4 · {WIDTH} · C", f"C = {short(ROOM / copies / 4 / WIDTH)}"),
         (f"8 · {WIDTH} · n", f"n = {short(ROOM / 8 / WIDTH)}"),
         (f"4 · {WIDTH} · n", f"n = {short(ROOM / 4 / WIDTH)}"),
     ]
     found = [tuple(line[1:]) for line in table(PAGE, "| what | bytes | 16 GB at |")]
     assert found == expected
     report = round(1e5 * slopes["report bytes"] / 1e9)
-    assert f"the report on it does not: on five steps it needs {report} GB" in PAGE.read_text()
+    measured = next(row for row in read("scale") if row["row"].startswith("memory: report"))
+    smaller, larger = (measured[name].split(" = ")[1] for name in ("compared_with", "row"))
+    label = f"extrapolated from the rows at {smaller} and {int(larger):,} classes"
+    assert (
+        f"the report on it does not: on five steps it needs {report} GB, {label}"
+        in PAGE.read_text()
+    )
+    assert f"| report on five steps, extrapolated from C = {int(larger):,} |" in PAGE.read_text()
     images = round((MOST_BYTES / 8) ** 0.5)
     herding = (
         f"at most {MOST_BYTES >> 20} MB of inner products of the images of a class; of more than"
@@ -234,21 +303,11 @@ def test_what_breaks_first_follows_from_the_slopes(slopes):
     assert f"{herding} {images} images" in PAGE.read_text()
 
 
-def test_rows_read_back_take_the_memory_that_the_page_says(tmp_path):
-    targets = torch.arange(2000) % 100
-    counts = count(targets, targets.flip(0) // 7, torch.zeros(2000), 100)
-    rows = RunRows(RunFolder(tmp_path))
-    names = [str(k) for k in range(100)]
-    rows.add("classes", class_rows(0, counts, torch.zeros(100, dtype=torch.int64), names))
-    rows.add("confusion", (row for _ in range(20) for row in confusion_rows(0, counts)))
-    tracemalloc.start()
-    counts_of(rows, 100)
-    each = tracemalloc.get_traced_memory()[1] / rows.counts["confusion"]
-    tracemalloc.stop()
+def test_rows_read_back_take_the_memory_that_the_page_says(bytes_of_a_line):
     _, classes, _, tests = RUNS["10⁵ classes, 10⁸ images"]
-    told = round(each, -2)
+    told = bytes_of_a_line
     lines = tests * classes * (STEPS + 1) / 2
-    assert f"about {told:.0f} bytes of memory for each line of `confusion.csv`, up to " in (
+    assert f"about {told} bytes of memory for each line of `confusion.csv`, up to " in (
         page := PAGE.read_text()
     )
     assert f"up to {told * lines / 1e9:.0f} GB for 10⁵ classes in ten steps" in page

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KNOWN = (
     "ValueError",
+    "FolderInUseError",
     "FileNotFoundError",
     "FloatingPointError",
     "OSError",
@@ -105,10 +106,12 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.tasks.pool import outcomes
-    from avalanche_hfc.tasks.table_checks import check_data, check_room
+    from avalanche_hfc.tasks.table_checks import check_data, check_precisions, check_room
 
     on_ray = options["on"] == "ray"
     device = options["device"] if on_ray else check_device(options["device"])
+    if not on_ray:
+        check_precisions(runs, device)
     check_data(runs, options["data"])
     check_room(runs, options["out"])
     if on_ray:
@@ -123,20 +126,31 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
 def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
     """As `run_all`, each run as a task of Ray."""
-    from avalanche_hfc.tasks.cluster import check_nodes, cluster, device_on, ray_outcomes
+    from avalanche_hfc.tasks.cluster import (
+        check_nodes,
+        cluster,
+        device_on,
+        ray_outcomes,
+        workers_on,
+    )
+    from avalanche_hfc.tasks.table_checks import check_precisions
 
+    jobs = options["jobs"] if options["jobs"] > 1 else None
     out, data = options["out"].resolve(), options["data"]
     data = data if data is None else data.resolve()
     runs = [run._replace(folder=run.folder.resolve()) for run in runs]
-    with cluster(cpus=options["jobs"] if options["jobs"] > 1 else None) as ray:
+    with cluster(runs=jobs, workers=options["workers"] or 0) as ray:
         device = device_on(ray, options["device"])
+        check_precisions(runs, device)
+        workers = workers_on(ray, device, options["workers"])
         check_nodes(ray, out, [] if data is None else [data])
-        work = partial(train, device=device, data_root=data, num_workers=options["workers"])
+        work = partial(train, device=device, data_root=data, num_workers=workers)
         bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
         results = ray_outcomes(
             ray,
             work,
             runs,
+            cpus=1 + workers,
             gpus=int(device.startswith("cuda")),
             waiting=lambda: bar.set_postfix_str(steps_done(runs)),
         )
@@ -144,12 +158,13 @@ def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRu
 
 
 def steps_done(runs: Sequence[TableRun]) -> str:
-    """The steps that are done of all runs, read from their folders."""
-    done = sum(
-        len(RunFolder(run.folder).read("steps"))
-        for run in runs
-        if (run.folder / "steps.csv").exists()
-    )
+    """The steps that are done of all runs, read from their folders. A folder that cannot be read,
+    as while one of its files is written on another node, counts for nothing this time.
+    """
+    done = 0
+    for run in runs:
+        with suppress(ValueError, OSError):
+            done += len(RunFolder(run.folder).read("steps"))
     return f"{done} steps done"
 
 

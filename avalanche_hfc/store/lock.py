@@ -14,13 +14,17 @@ PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+class FolderInUseError(ValueError):
+    """Another owner holds the run folder."""
+
+
 class RunLock:
     """The file `lock`, locked by the kernel while a process owns the folder; it holds the process's
     id. For a `with` statement.
 
     The kernel gives it back when the process ends, however it ends: a file left by a dead process
     stops nobody, not even where its id is in use again. A second owner, in this process or another,
-    is a ValueError.
+    is a FolderInUseError.
     """
 
     def __init__(self, path: Path):
@@ -36,7 +40,7 @@ class RunLock:
             except BlockingIOError:
                 owner = os.read(file, 32).decode(errors="replace").strip() or "unknown"
                 os.close(file)
-                raise ValueError(
+                raise FolderInUseError(
                     f"{self.path.parent} is in use: process {owner} is running it. Wait for "
                     "its end, or end it."
                 ) from None

@@ -72,6 +72,7 @@ class FOSTER(ReplayMethod):
         "compress_lr",
     )
     distils = True
+    trains_student = True
     rows_read = ("mb_prefix", "_old")
     rows_set = ("_auxiliary",)
 

@@ -7,9 +7,11 @@ import logging
 import os
 import platform
 import socket
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +20,17 @@ import torch
 from avalanche_hfc._types import Options
 from avalanche_hfc._version import __version__
 from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import MOST_BY_DEFAULT
 from avalanche_hfc.engine.run import check_device
+from avalanche_hfc.store.lock import FolderInUseError
 from avalanche_hfc.tasks.pool import Outcome, attempt
 
 ADDRESS = "RAY_ADDRESS"  # names the cluster, as for every program that uses Ray
 RETRIES = 3  # of work whose worker or node is lost
 POLL_SECONDS = 2.0
+LOCK_SECONDS = 300.0  # shared storage keeps the lock of a lost node for a while, NFS for 90 seconds
+LOCK_POLL_SECONDS = 5.0
+RUN = "hfc_run"  # a resource of a local Ray: how many runs it trains at a time
 STARTUP = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -41,11 +48,13 @@ class Node(NamedTuple):
 
 
 @contextmanager
-def cluster(*, cpus: int | None = None) -> Iterator[Any]:
+def cluster(*, runs: int | None = None, workers: int = 0) -> Iterator[Any]:
     """Connect to the cluster that RAY_ADDRESS names, or start Ray on this machine.
 
     Args:
-        cpus: How many tasks a local Ray runs at a time. By default one for each core.
+        runs: How many tasks of `ray_outcomes` a local Ray runs at a time. By default as many as
+            its cores allow.
+        workers: Loader processes of each of them.
 
     Yields:
         The module `ray`, connected.
@@ -63,7 +72,11 @@ def cluster(*, cpus: int | None = None) -> Iterator[Any]:
 
     local: Options = {}
     if not address:
-        local = {"include_dashboard": False, "num_cpus": cpus, "object_store_memory": 100 * 2**20}
+        local = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
+        if runs is not None or workers:
+            local["num_cpus"] = max(os.cpu_count() or 1, (runs or 1) * (1 + workers))
+        if runs is not None:
+            local["resources"] = {RUN: runs}
     try:
         ray.init(
             address=address or "local",
@@ -174,31 +187,70 @@ def device_on(ray: Any, device: str) -> str:
     return device
 
 
+def workers_on(ray: Any, device: str, asked: int | None) -> int:
+    """The loader processes of each run on the nodes.
+
+    Beside a GPU, unless asked otherwise, a run and its loader processes have the cores of a node,
+    divided by its GPUs.
+
+    Args:
+        ray: The module `ray`, connected.
+        device: The device of a run, as `device_on` gives it.
+        asked: The number that the user asks for; None to choose it.
+
+    Returns:
+        The number of loader processes.
+
+    Raises:
+        ValueError: No node has a core for each of them and one for the run.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    on_gpu = device.startswith("cuda")
+    if on_gpu:
+        nodes = [node for node in nodes if node.get("GPU", 0) >= 1]
+    if asked is None:
+        shares = [int(node.get("CPU", 0) // node["GPU"]) for node in nodes] if on_gpu else []
+        return min(MOST_BY_DEFAULT, max(min(shares, default=0) - 1, 0))
+    most = int(max((node.get("CPU", 0) for node in nodes), default=0))
+    if 1 + asked > most:
+        raise ValueError(
+            f"--workers {asked}: a run and its loader processes need {1 + asked} cores of a node, "
+            f"and the Ray cluster has nodes of at most {most}. Use --workers {max(most - 1, 0)}."
+        )
+    return asked
+
+
 def ray_outcomes(
     ray: Any,
     work: Callable[[Any], Any],
     items: Sequence[Any],
     *,
-    gpus: float = 0,
+    cpus: int = 1,
+    gpus: int = 0,
     waiting: Callable[[], None] = lambda: None,
 ) -> Generator[Outcome, None, None]:
     """The outcome of work(item) for each item, as they come: `pool.outcomes` on Ray.
 
-    Each item is a task with a worker process of its own, one CPU and its GPUs. A task whose worker
-    or node is lost is started again, up to three times. Closing the generator ends the tasks that
-    are left: use `contextlib.closing`.
+    Each item is a task with a worker process of its own, its CPUs and its GPUs. A task whose worker
+    or node is lost is started again, up to three times; one whose run folder is in use, as by the
+    lock of a lost node, waits for some minutes. Closing the generator ends the tasks that are left:
+    use `contextlib.closing`.
 
     Args:
         ray: The module `ray`, connected.
         work: A function that can be pickled, as its results can.
         items: What to call it with.
+        cpus: CPUs of each task, with those of the processes that it starts.
         gpus: GPUs of each task.
         waiting: Is called every two seconds.
 
     Yields:
         An outcome for each item.
     """
-    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, max_calls=1)(work_on_node)
+    limit = {RUN: 1} if RUN in ray.cluster_resources() else {}
+    task = ray.remote(
+        num_cpus=cpus, num_gpus=gpus, resources=limit, max_retries=RETRIES, max_calls=1
+    )(work_on_node)
     running = {task.remote(work, item): item for item in items}
     try:
         while running:
@@ -220,4 +272,16 @@ def ray_outcomes(
 def work_on_node(work: Callable[[Any], Any], item: Any) -> Outcome:
     torch.set_num_threads(1)
     silence_host()
-    return attempt(work, item)
+    return attempt(partial(once_free, work), item)
+
+
+def once_free(work: Callable[[Any], Any], item: Any) -> Any:
+    """work(item), tried again while another process has its folder, up to `LOCK_SECONDS`."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return work(item)
+        except FolderInUseError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(LOCK_POLL_SECONDS)

@@ -3,7 +3,7 @@ passes on the CPU. Nothing is written, and no data is read.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from avalanche_hfc.engine.build import (
     without_weights,
 )
 from avalanche_hfc.engine.run import WITH_TEACHER
+from avalanche_hfc.models import Features
 from avalanche_hfc.parallel.pieces import check_divisible
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import sizes_of
@@ -35,7 +36,8 @@ class Fit(NamedTuple):
 
     Attributes:
         precision: A key of `PRECISIONS`.
-        fixed: Weights, gradients, moments, teacher and the images of a batch.
+        fixed: Weights, gradients and moments, also of a student, teacher, the images of a batch
+            and the feature maps that the method keeps of all of them.
         per_image: Activations of one image.
         batch_size: Images of a batch.
         micro_batch: The largest number of images whose activations fit; 0 if none does.
@@ -78,9 +80,9 @@ def num_bytes(text: str) -> int:
 def fits(recipe: Recipe, memory: int) -> list[Fit]:
     """Which precision and micro-batch of a recipe fit a memory, roughly.
 
-    Counted are weights, gradients, moments of the optimizer, teacher, the images of a batch and
-    activations; not counted are the libraries of the device and the copies that single operations
-    make.
+    Counted are weights, gradients, moments of the optimizer, teacher, student, the images of a
+    batch, their feature maps in methods that keep these, and activations; not counted are the
+    libraries of the device and the copies that single operations make.
 
     Args:
         recipe: What is to be trained.
@@ -102,6 +104,7 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
     )
     channels: Any = dict(recipe.model.options)["in_channels"]
     images = torch.zeros(max(FEW), channels, recipe.data.image_size, recipe.data.image_size)
+    forward = features_and_logits(model) if keeps_features(strategy) else model
     batch, fixed = recipe.train.batch_size, fixed_bytes(recipe, strategy)
     fixed += batch * images[0].nbytes
     found = []
@@ -109,8 +112,10 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
         if dtype is not None and not ours:
             continue
         trains = not ours or strategy.trains_model
-        per_image = image_bytes(model, images, dtype) if trains else 0
+        per_image = image_bytes(model, images, dtype, forward) if trains else 0
         own = fixed + (sum(p.nbytes for p in model.parameters()) // 2 if dtype else 0)
+        if keeps_features(strategy):
+            own += batch * map_bytes(model, images, dtype)
         most = min(batch, max(memory - own, 0) // max(per_image, 1))
         if most < batch and not (ours and is_divisible(model)):
             most = 0
@@ -127,24 +132,68 @@ def is_divisible(model: nn.Module) -> bool:
 
 
 def fixed_bytes(recipe: Recipe, strategy: object) -> int:
-    """Weights, gradients and moments of what is trained, and a teacher."""
+    """Weights, gradients and moments of the model and of a student beside it, and a teacher."""
     model, plugins = strategy.model, strategy.plugins  # type: ignore[attr-defined]
     weights = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
     trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     moments = 2 if recipe.train.optimizer == "adamw" else int(bool(recipe.train.momentum))
     teacher = any(isinstance(plugin, WITH_TEACHER) for plugin in plugins)
-    return weights * (1 + teacher) + trained * (1 + moments)
+    networks = 1 + getattr(strategy, "trains_student", False)
+    return weights * (networks + teacher) + trained * networks * (1 + moments)
 
 
-def image_bytes(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> int:
-    """Activations that one image adds to what a backward pass needs."""
-    if dtype is torch.float16:
-        dtype = torch.bfloat16  # as large, and known to every CPU
-    few, more = (kept_bytes(model, images[:count], dtype) for count in FEW)
+def keeps_features(strategy: object) -> bool:
+    """Whether the method keeps the features of each image of a batch, to compare them with those of
+    the teacher.
+    """
+    return "mb_features" in getattr(strategy, "rows_set", ())
+
+
+def features_and_logits(model: Any) -> Callable[[Tensor], tuple[Features, Tensor]]:
+    """The forward pass of a method that keeps features."""
+
+    def forward(images: Tensor) -> tuple[Features, Tensor]:
+        features = model.features(images)
+        return features, model.classify(features.embedding)
+
+    return forward
+
+
+def map_bytes(model: Any, images: Tensor, dtype: torch.dtype | None) -> int:
+    """Features of one image that stay until the loss of the whole batch is differentiated: those of
+    the model, of the teacher, and the gradients of what is compared.
+    """
+    with torch.no_grad(), autocast_on_cpu(dtype):
+        embedding, stages, tokens = model.train().features(images)
+    compared = sum(rows[0].nbytes for rows in (embedding, *stages))
+    return 3 * compared + (0 if tokens is None else 2 * tokens[0].nbytes)
+
+
+def autocast_on_cpu(dtype: torch.dtype | None) -> torch.autocast:
+    """float16 as bfloat16, which is as large and known to every CPU."""
+    known = torch.bfloat16 if dtype is torch.float16 else dtype
+    return torch.autocast("cpu", known, enabled=known is not None)
+
+
+def image_bytes(
+    model: nn.Module,
+    images: Tensor,
+    dtype: torch.dtype | None,
+    forward: Callable[[Tensor], Any] | None = None,
+) -> int:
+    """Activations that one image adds to what a backward pass needs. The forward pass is by default
+    the call of the model.
+    """
+    few, more = (kept_bytes(model, images[:count], dtype, forward or model) for count in FEW)
     return (more - few) // (FEW[1] - FEW[0])
 
 
-def kept_bytes(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> int:
+def kept_bytes(
+    model: nn.Module,
+    images: Tensor,
+    dtype: torch.dtype | None,
+    forward: Callable[[Tensor], Any],
+) -> int:
     """Bytes that a forward pass keeps for the backward pass, weights not counted."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
@@ -155,11 +204,9 @@ def kept_bytes(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> i
             kept[storage.data_ptr()] = storage.nbytes()
         return value
 
-    with (
-        saved_tensors_hooks(keep, lambda value: value),
-        torch.autocast("cpu", dtype, enabled=dtype is not None),
-    ):
-        output = model.train()(images)  # held until all is counted: a place in memory is used once
+    model.train()
+    with saved_tensors_hooks(keep, lambda value: value), autocast_on_cpu(dtype):
+        output = forward(images)  # held until all is counted: a place in memory is used once
     assert output is not None
     return sum(kept.values())
 

@@ -5,9 +5,12 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+
 from avalanche_hfc.engine.build import build_model
 from avalanche_hfc.engine.data import Root, read_source
 from avalanche_hfc.engine.run import checkpoints_size
+from avalanche_hfc.strategies._base.precision import check_precision
 from avalanche_hfc.tasks.table import TableRun
 
 
@@ -15,6 +18,13 @@ def check_data(runs: Iterable[TableRun], data_root: Root) -> None:
     """Read each data set of some runs once; what is wrong with it is raised."""
     for recipe in {run.recipe.data.dataset: run.recipe for run in runs}.values():
         read_source(recipe, data_root)
+
+
+def check_precisions(runs: Iterable[TableRun], device: str) -> None:
+    """Raise a ValueError where the device lacks a precision of some runs."""
+    settings = {(run.recipe.train.precision, run.recipe.train.tf32): run.recipe for run in runs}
+    for (precision, tf32), recipe in settings.items():
+        check_precision(recipe.name, precision, torch.device(device), tf32=tf32)
 
 
 def check_room(runs: Iterable[TableRun], out: Path) -> None:

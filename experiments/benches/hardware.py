@@ -48,7 +48,9 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         for value in tree_leaves(result):
-            if isinstance(value, Tensor) and value.untyped_storage() not in self.storages:
+            if not isinstance(value, Tensor) or value.layout is not torch.strided:
+                continue  # a sparse tensor consists of dense ones, which have been counted
+            if value.untyped_storage() not in self.storages:
                 self.add(value.untyped_storage())
         return result
 

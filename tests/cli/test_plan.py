@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from image_folders import COLOURS, TINY, content, hfc, make_folder
+from strategy_runs import At
 
 from avalanche_hfc.cli.plan import duration, size
 from avalanche_hfc.engine.build import build_model, build_strategy
@@ -198,6 +199,75 @@ def test_memory_tells_the_largest_micro_batch_that_fits():
     room = fit.fixed + 5 * fit.per_image + fit.per_image // 2
     assert fits(DIGITS, room)[0].micro_batch == 5
     assert [own.micro_batch for own in fits(DIGITS, fit.fixed // 2)] == [0, 0, 0]
+
+
+def bytes_of(*groups):
+    return sum(value.nbytes for group in groups for value in group if value is not None)
+
+
+def held_in_training(name, event, held, **options):
+    """What `held` returns for the strategy, largest over the two first steps of a recipe."""
+    quick = {"epochs": "1", "train_per_class": "8", "test_per_class": "8", **options}
+    own = override(recipe(name), quick)
+    met = []
+    watch = At(event, lambda strategy: met.append(held(strategy)))
+    strategy = build_strategy(own, build_model(own), plugins=[watch])
+    for experience in build_benchmark(own, 0).train_stream[:2]:
+        strategy.train(experience)
+    return own, max(met)
+
+
+def test_the_student_of_a_compression_is_counted_with_its_gradients_and_moments():
+    def held(strategy):
+        networks = (strategy.model, strategy.student, strategy.frozen_teacher.model)
+        weights = [list(network.parameters()) for network in networks]
+        gradients = [[p.grad for p in network] for network in weights]
+        moments = [
+            state.values()
+            for optimizer in (strategy.optimizer, strategy.phase_running.optimizer)
+            for state in optimizer.state.values()
+        ]
+        return bytes_of(*weights, *gradients, *moments)
+
+    own, met = held_in_training(
+        "digits-b0-t5-foster@demo", "after_phase_iteration", held, **{"compress-epochs": "1"}
+    )
+    images = own.train.batch_size * 8 * 8 * 4
+    assert fits(own, 10**9)[0].fixed == pytest.approx(met + images, rel=0.02)
+
+
+@pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
+def test_the_maps_of_the_whole_batch_are_counted_whatever_the_micro_batch(method):
+    def held(strategy):
+        if strategy.mb_features is None:  # the first step
+            return 0
+        embedding, stages, tokens = strategy.mb_features
+        teacher = strategy.teacher_features()[0]
+        compared = [embedding, *stages]
+        own = bytes_of(compared, compared, [tokens])  # with the gradients of what is compared
+        return (own + bytes_of([teacher.embedding, *teacher.stages, teacher.tokens])) / len(
+            strategy.mb_x
+        )
+
+    own, met = held_in_training(
+        f"digits-b0-t5-{method}@demo",
+        "before_backward",
+        held,
+        **{"batch-size": "8", "micro-batch": "4", "tune-epochs": "1"},
+    )
+    few, many = (fits(override(own, {"batch_size": n}), 10**9)[0] for n in ("8", "16"))
+    assert (many.fixed - few.fixed) / 8 == pytest.approx(met + 8 * 8 * 4)
+    room = few.fixed + 5 * few.per_image
+    assert fits(own, room)[0].micro_batch == 5
+
+
+def test_maps_that_are_kept_add_to_the_activations():
+    podnet = recipe("digits-b0-t5-podnet@demo")
+    model = build_model(podnet)
+    build_strategy(podnet, model)  # gives it its head
+    model.head.grow(range(10))
+    alone = image_bytes(model, torch.zeros(4, 1, 8, 8), None)
+    assert fits(podnet, 10**9)[0].per_image > alone
 
 
 def test_activations_are_those_that_a_backward_pass_reads():

@@ -1,8 +1,12 @@
 """What `hfc table` looks for once, before its first run."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 from image_folders import hfc
 
+from avalanche_hfc.cli.main import main
 from avalanche_hfc.tasks import table_checks
 from avalanche_hfc.tasks.table import cells_of, runs_of
 
@@ -27,6 +31,45 @@ def test_device_data_and_disk_are_refused_once_before_the_first_run(
     with pytest.raises(OSError, match="checkpoints of all runs need about .* 0.0 GB are free"):
         hfc("table", "fh", "--out", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+TWO = "table demo --only hfc --only herding-replay".split()
+
+
+@pytest.mark.parametrize("where", ["here", "ray"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--precision float16", "precision 'float16' needs a GPU, got device 'cpu'"),
+        ("--tf32 true", "tf32=True needs a CUDA GPU, got device 'cpu'"),
+    ],
+)
+def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
+    tmp_path, monkeypatch, capsys, nothing_runs, where, given, said
+):
+    node = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0})
+    monkeypatch.setattr("avalanche_hfc.tasks.cluster.cluster", lambda **_: nullcontext(node))
+    device = ["--on", "ray"] if where == "ray" else ["--device", "cpu"]
+    words = ["hfc", *TWO, *device, *given.split(), "--out", str(tmp_path / "runs")]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "needs a" in line]
+    assert stop.value.code == 2 and len(lines) == 1 and said in lines[0]
+    assert lines[0].startswith("hfc: digits-b0-t5-")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_each_setting_is_checked_once_and_a_gpu_elsewhere_has_all(tmp_path, monkeypatch):
+    runs = runs_of(cells_of("fh", "demo"), 2, tmp_path, {"precision": "float16", "tf32": "true"})
+    asked = []
+    check = table_checks.check_precision
+    monkeypatch.setattr(
+        table_checks, "check_precision", lambda *a, **k: asked.append(a) or check(*a, **k)
+    )
+    table_checks.check_precisions(runs, "cuda")
+    assert len(runs) > 2 and len(asked) == 1
 
 
 class FullDisk:

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, contextmanager
 
 import pandas as pd
 import pytest
 from image_folders import hfc
 
-from avalanche_hfc.store.run_folder import TIMES
+from avalanche_hfc.cli.table_runs import reason, steps_done
+from avalanche_hfc.recipes import recipe
+from avalanche_hfc.store.run_folder import TIMES, RunFolder
 from avalanche_hfc.tasks import cluster
+from avalanche_hfc.tasks.table import TableRun
 
 ROWS = ("--only", "hfc", "--only", "herding-replay")
 TABLE = ("table", "demo", *ROWS, "--epochs", "2")
@@ -150,3 +154,131 @@ class Resources:
 
     def cluster_resources(self):
         return {"CPU": 4.0, "GPU": float(self.gpus)} if self.gpus else {"CPU": 4.0}
+
+
+class Nodes:
+    def __init__(self, *nodes):
+        self.all = nodes
+
+    def nodes(self):
+        return [{"Resources": node, "Alive": bool(node)} for node in self.all]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "device", "asked", "expected"),
+    [
+        ([{"CPU": 8.0}], "cpu", None, 0),
+        ([{"CPU": 8.0}], "cpu", 3, 3),
+        ([{"CPU": 8.0, "GPU": 2.0}], "cuda", None, 3),  # four cores for each GPU: a run and three
+        ([{"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0, "GPU": 2.0}, {}], "cuda", None, 1),
+        ([{"CPU": 64.0, "GPU": 1.0}, {"CPU": 2.0}], "cuda", None, 8),
+        ([{"CPU": 2.0, "GPU": 4.0}], "cuda", None, 0),
+        ([{"CPU": 8.0, "GPU": 2.0}], "cuda", 7, 7),
+    ],
+)
+def test_a_run_and_its_loader_processes_share_the_cores_of_a_node(nodes, device, asked, expected):
+    assert cluster.workers_on(Nodes(*nodes), device, asked) == expected
+
+
+def test_more_loader_processes_than_a_node_has_cores_for_are_refused():
+    nodes = Nodes({"CPU": 4.0, "GPU": 1.0}, {"CPU": 16.0})
+    with pytest.raises(ValueError, match=r"need 5 cores of a node.* at most 4\. Use --workers 3\."):
+        cluster.workers_on(nodes, "cuda", 4)
+
+
+class Recorded:
+    """Stands for Ray: keeps the options of the task and works at once."""
+
+    exceptions = None
+
+    def __init__(self, resources):
+        self.resources, self.asked = resources, []
+
+    def cluster_resources(self):
+        return self.resources
+
+    def remote(self, **options):
+        self.asked.append(options)
+        return OneNode.Task
+
+    def wait(self, references, timeout):
+        return references, []
+
+    def get(self, reference):
+        return reference
+
+
+@pytest.mark.parametrize("limit", [{}, {cluster.RUN: 2.0}])
+def test_a_task_reserves_the_cores_of_its_loader_processes(limit):
+    ray = Recorded({"CPU": 8.0, **limit})
+    (outcome,) = cluster.ray_outcomes(ray, abs, [-3], cpus=4, gpus=1)
+    assert (outcome.result, outcome.error) == (3, None)
+    (options,) = ray.asked
+    assert (options["num_cpus"], options["num_gpus"]) == (4, 1)
+    assert options["resources"] == dict.fromkeys(limit, 1)
+
+
+@pytest.mark.parametrize(("given", "expected"), [((), 0), (("--workers", "3"), 3)])
+def test_the_table_trains_with_the_loader_processes_that_it_reserves(
+    tmp_path, monkeypatch, given, expected
+):
+    met = {}
+
+    @contextmanager
+    def started(**options):
+        met["cluster"] = options
+        ray = Nodes({"CPU": 8.0})
+        ray.cluster_resources = lambda: {"CPU": 8.0}
+        yield ray
+
+    def outcomes(ray, work, runs, **options):
+        met["task"], met["work"] = options, work.keywords
+        yield from ()
+
+    monkeypatch.setattr(cluster, "cluster", started)
+    monkeypatch.setattr(cluster, "check_nodes", lambda *_: None)
+    monkeypatch.setattr(cluster, "ray_outcomes", outcomes)
+    with pytest.raises(ValueError, match="No finished run"):
+        hfc(*TABLE, "--out", tmp_path, "--on", "ray", "--jobs", "2", *given)
+    assert met["cluster"] == {"runs": 2, "workers": expected}
+    assert met["task"]["cpus"] == 1 + expected and met["work"]["num_workers"] == expected
+
+
+def test_a_task_waits_for_a_folder_that_is_in_use(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    lock = ExitStack()
+    lock.enter_context(folder.owned())
+    waited = []
+
+    def sleep(seconds):
+        waited.append(seconds)
+        if len(waited) == 3:
+            lock.close()
+
+    def work(path):
+        with RunFolder(path).owned():
+            return "trained"
+
+    monkeypatch.setattr(cluster.time, "sleep", sleep)
+    assert cluster.work_on_node(work, folder.path) == (folder.path, "trained", None)
+    assert waited == [cluster.LOCK_POLL_SECONDS] * 3
+    monkeypatch.setattr(cluster, "LOCK_SECONDS", 0.0)
+    with folder.owned():
+        error = cluster.work_on_node(work, folder.path).error
+    assert reason(error).startswith(f"{folder.path} is in use: process {os.getpid()}")
+
+
+def test_another_error_of_a_task_is_not_tried_again(monkeypatch):
+    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    assert "ZeroDivisionError" in cluster.work_on_node(lambda item: 1 / item, 0).error
+
+
+def test_steps_are_counted_while_files_are_written(tmp_path):
+    runs = [TableRun(recipe("digits-b0-t5-hfc@demo"), k, tmp_path / str(k)) for k in range(4)]
+    for run in runs[:3]:
+        run.folder.mkdir()
+        (run.folder / "steps.csv").write_text("step,accuracy\n0,0.5\n")
+    (runs[1].folder / "steps.csv").write_text("step,accuracy\n0\n")  # a ValueError
+    (runs[2].folder / "steps.csv").unlink()
+    (runs[2].folder / "steps.csv").mkdir()  # an OSError
+    assert steps_done(runs) == "1 steps done"

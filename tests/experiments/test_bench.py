@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.models.tsa import TSABlock
 from avalanche_hfc.parallel.pieces import in_pieces
 
@@ -22,6 +23,23 @@ def test_the_unfolded_block_gives_what_the_block_gives():
     unfolded.load_state_dict(folded.state_dict())
     embedding, tokens = torch.randn(1, 32), torch.randn(3, 5, 32)
     torch.testing.assert_close(unfolded(embedding, tokens), folded(embedding, tokens))
+
+
+def test_few_and_many_steps_have_the_same_images(monkeypatch):
+    from experiments.benches import steps
+
+    images = {
+        number: [
+            len(step.dataset) for step in build_benchmark(steps.planned(number), 0).train_stream
+        ]
+        for number in (steps.FEW, steps.MANY)
+    }
+    assert {number: len(found) for number, found in images.items()} == {1: 1, 5: 5}
+    assert {sum(found) for found in images.values()} == {10 * steps.PER_CLASS}
+    monkeypatch.setattr(steps, "side_by_side", lambda works, repeats: {"1": 0.2, "5": 0.5})
+    (row,) = steps.rows()
+    assert (row.ours, row.reference) == (500, 200) and row.met
+    assert row.name.startswith("CPU time of a run of 5 steps")
 
 
 def test_the_bytes_counted_are_those_in_use_at_a_time():

@@ -317,3 +317,81 @@ def test_what_cannot_be_compiled_is_reported_and_runs_uncompiled(monkeypatch):
     with pytest.warns(UserWarning, match=r"RuntimeError: no compiler here\)\. The training cont"):
         compiled = run(compile=True, experiences=experiences)
     assert differing(left_by(run(experiences=experiences)), left_by(compiled)) == []
+
+
+def with_lazy_backward(compile_backward):
+    """A backend that compiles the backward graph when it is first run."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd(
+        fw_compiler=lambda graph, inputs: make_boxed_func(graph.forward),
+        bw_compiler=compile_backward,
+    )
+
+
+def without_compiler(graph, inputs):
+    raise RuntimeError("no backward here\nand more")
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 4}, {"precision": "bfloat16"}], ids=str)
+def test_a_backward_pass_that_cannot_be_compiled_is_reported_and_runs_uncompiled(
+    monkeypatch, options
+):
+    def trained(**further):
+        torch.manual_seed(1)
+        strategy = hfc(mlp(), train_epochs=1, **options, **further)
+        return left_by(train(strategy, benchmark_of().train_stream[:1]))
+
+    monkeypatch.setattr(compilation, "COMPILER", with_lazy_backward(without_compiler))
+    with pytest.warns(UserWarning, match=r"no backward here\)\. The training continues uncomp"):
+        compiled = trained(compile=True)
+    assert differing(trained(), compiled) == []
+
+
+def test_a_model_that_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatch):
+    def refused(*args, **kwargs):
+        raise torch._dynamo.exc.InternalTorchDynamoError("no such thing\nand more")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: refused)
+    model = torch.nn.Linear(2, 3)
+    compilation.compile_model(model)
+    x = torch.randn(4, 2)
+    with pytest.warns(UserWarning, match=r"no such thing\)\. The training continues uncompiled"):
+        found = model(x)
+    assert torch.equal(found, torch.nn.functional.linear(x, model.weight, model.bias))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(x)  # it is not tried again
+
+
+def noisy():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+    )
+
+
+def trained_once(model):
+    torch.manual_seed(5)
+    model(torch.randn(6, 4)).square().sum().backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    return {**model.state_dict(), **gradients, "drawn": torch.randn(3)}
+
+
+def test_the_trial_of_a_backward_pass_leaves_no_trace(monkeypatch):
+    """Gradients, statistics of batch norm and what is drawn are those of one pass."""
+    from functorch.compile import make_boxed_func
+
+    graphs = []
+    backend = with_lazy_backward(
+        lambda graph, inputs: graphs.append(graph) or make_boxed_func(graph.forward)
+    )
+    monkeypatch.setattr(compilation, "COMPILER", backend)
+    plain, compiled = noisy(), noisy()
+    compilation.compile_model(compiled)
+    expected, found = trained_once(plain), trained_once(compiled)
+    assert len(graphs) == 1
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], msg=name)
+    assert found["1.num_batches_tracked"] == 1

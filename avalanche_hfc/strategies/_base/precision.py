@@ -36,17 +36,9 @@ class Precision:
         self.device = device
         self.tf32 = tf32
         self.found: tuple[str, bool] | None = None  # torch's flags outside of `products`
-        if tf32 and device.type != "cuda":
-            raise ValueError(
-                f"{owner}: tf32=True needs a CUDA GPU, got device '{device}'. Use tf32=False."
-            )
+        check_precision(owner, name, device, tf32=tf32)
         self.scaler: torch.amp.GradScaler | None = None
         if self.dtype is torch.float16:
-            if device.type == "cpu":
-                raise ValueError(
-                    f"{owner}: precision 'float16' needs a GPU, got device 'cpu'. Use bfloat16 or "
-                    "float32."
-                )
             self.scaler = torch.amp.GradScaler(device.type)
 
     @contextmanager
@@ -120,6 +112,20 @@ class Precision:
         """Restore what `state_dict` returned."""
         if self.scaler is not None and state:
             self.scaler.load_state_dict(state)
+
+
+def check_precision(owner: str, name: str, device: torch.device, *, tf32: bool) -> None:
+    """Raise a ValueError where a device lacks the precision, as `Precision` does; the device may be
+    that of another machine.
+    """
+    if tf32 and device.type != "cuda":
+        raise ValueError(
+            f"{owner}: tf32=True needs a CUDA GPU, got device '{device}'. Use tf32=False."
+        )
+    if lookup(PRECISIONS, name, "precision") is torch.float16 and device.type == "cpu":
+        raise ValueError(
+            f"{owner}: precision 'float16' needs a GPU, got device 'cpu'. Use bfloat16 or float32."
+        )
 
 
 def set_products(matmul: str, convolutions: bool) -> None:

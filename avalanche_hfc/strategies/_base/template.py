@@ -122,6 +122,7 @@ class IncrementalTemplate(SupervisedTemplate):
     resumable: ClassVar[bool] = True
     inference = "head"
     trains_model: ClassVar[bool] = True  # whether it trains every parameter that is not frozen
+    trains_student: ClassVar[bool] = False  # whether a phase trains a second network beside it
     # attributes with a row for each image that `model_logits` reads and sets, beside `mb_x`
     rows_read: ClassVar[tuple[str, ...]] = ("mb_prefix",)
     rows_set: ClassVar[tuple[str, ...]] = ()
