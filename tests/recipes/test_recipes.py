@@ -256,7 +256,7 @@ def test_a_tuned_value_enters_every_recipe_of_its_method_at_the_small_scales(mon
     names = ["cifar100-b0-t5-podnet+hfc@small", "cifar100-b0-t10-podnet@medium"]
     others = ["cifar100-b0-t5-podnet@paper", "cifar100-b0-t5-podnet-cscct@small"]
     before = {name: recipe(name).train.lr for name in [*names, *others]}
-    monkeypatch.setattr(settings, "TUNED", {"podnet": {"train.lr": 0.125}})
+    monkeypatch.setattr(settings, "TUNED", {**settings.TUNED, "podnet": {"train.lr": 0.125}})
     recipe.cache_clear()
     for name in names:
         own = recipe(name)
