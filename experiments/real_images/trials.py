@@ -92,13 +92,13 @@ def tuning(lines: pd.DataFrame) -> str:
         cells = [number(best["average"]), number(own["average"].min()), str(len(own))]
         rows.append([f"`{row}`", f"`{best['values']}`" if len(own) > 1 else "–", *cells])
         edges += [f"`{row}` ({edge})" for edge in at_edge(best["values"], own["values"])]
-    about = f"Average over steps, percent; {_seeds(lines)}."
+    about = f"Average over steps, of `joint` the accuracy, percent; {_seeds(lines)}."
     headings = ["method", "best of its trials", "average", "lowest of its trials", "trials"]
     notes = [
         "At the edge of the values tried, so that a wider grid might find a better one: "
         f"{', '.join(edges)}."
     ]
-    return markdown(Grid(headings, 2, rows, about, notes if edges else []))
+    return markdown(Grid(headings, 2, rows, about, notes if edges else [], marks=False))
 
 
 def at_edge(best: str, tried: Iterable[str]) -> list[str]:
