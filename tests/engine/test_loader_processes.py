@@ -95,10 +95,13 @@ class InterruptedAtItsEnd:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_while_an_object_is_destroyed_is_not_lost():
-    with Interrupts() as interrupts:
+    passed = []
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         interrupts.check()
         held = InterruptedAtItsEnd()
         del held
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.check()
+        passed.append("after it")
+        interrupts.check()
+        passed.append("after the check")
+    assert passed == ["after it"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
