@@ -138,7 +138,7 @@ def fixed_bytes(recipe: Recipe, strategy: object) -> int:
     trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     moments = 2 if recipe.train.optimizer == "adamw" else int(bool(recipe.train.momentum))
     teacher = any(isinstance(plugin, WITH_TEACHER) for plugin in plugins)
-    networks = 1 + getattr(strategy, "trains_student", False)
+    networks = 1 + (isinstance(strategy, IncrementalTemplate) and strategy.trains_student)
     return weights * (networks + teacher) + trained * networks * (1 + moments)
 
 
@@ -146,7 +146,7 @@ def keeps_features(strategy: object) -> bool:
     """Whether the method keeps the features of each image of a batch, to compare them with those of
     the teacher.
     """
-    return "mb_features" in getattr(strategy, "rows_set", ())
+    return isinstance(strategy, IncrementalTemplate) and "mb_features" in strategy.rows_set
 
 
 def features_and_logits(model: Any) -> Callable[[Tensor], tuple[Features, Tensor]]:
