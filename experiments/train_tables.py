@@ -31,7 +31,7 @@ TABLES = {shown.command.split(" --seeds")[0].removeprefix("hfc table "): shown f
 def runs_of_tables(tables: Iterable[Shown], runs: Path) -> list[TableRun]:
     """The runs of these tables, a table after the other, each seed by seed; none twice."""
     listed = [run for shown in tables for run in runs_of(shown.cells, shown.num_seeds, runs)]
-    return list({(run.recipe.name, run.seed): run for run in reversed(listed)}.values())[::-1]
+    return list({(run.recipe.name, run.seed): run for run in listed}.values())  # the first place
 
 
 def check_ready(runs: Iterable[TableRun], folder: Path) -> None:

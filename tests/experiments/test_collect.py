@@ -221,6 +221,18 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
     assert code == 2 and "practical --scale demo" in err
 
 
+def test_a_run_that_several_tables_share_is_trained_with_the_first(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    from real_images.tables import SHOWN
+    from train_tables import runs_of_tables
+
+    runs = [(run.recipe.name, run.seed) for run in runs_of_tables(SHOWN, Path("runs"))]
+    assert len(runs) == len(set(runs))
+    first = {(entry.recipe, seed) for entry in SHOWN[0].cells for seed in range(5)}
+    assert set(runs[: len(first)]) == first
+    assert [seed for _, seed in runs[: len(first)]] == sorted(seed for _, seed in first)
+
+
 def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
     import avalanche_hfc.recipes.tuned as tuned
 
