@@ -147,8 +147,13 @@ def figure(name: str, text: str) -> str:
 
 
 def readme_part(rows: Committed) -> str:
-    """The section of the README; empty without rows of the comparison."""
+    """The section of the README; empty without rows of the comparison. Means are over the seeds
+    that all its rows have.
+    """
     own = rows_shown(COMPARISON, rows.steps)
+    recipes_with = own.groupby("seed")["recipe"].nunique()
+    shared = recipes_with.index[recipes_with == own["recipe"].nunique()]
+    own = own[own["seed"].isin(shared)] if len(shared) else own
     if not len(own):
         return ""
     numbers = in_order(table_of(COMPARISON.table, COMPARISON.scale, COMPARISON.cells, own))

@@ -183,7 +183,9 @@ def test_missing_rows_are_named_and_whole_tables_too(pages, tmp_path):
         del values[name_of("foster"), seed]
     for seed in range(5):
         del values[name_of("afc"), seed]
-    page = pages(planted_rows.write(tmp_path / "rows", values))["docs/results.md"]
+    made = pages(planted_rows.write(tmp_path / "rows", values))
+    page = made["docs/results.md"]
+    assert "over 3 seeds;" in made["README.md"]  # those that all rows have
     part = below(page, "### Methods compared")
     assert (
         f"Not trained yet: `{name_of('foster')}` (seed 3, 4), `{name_of('afc')}` (seed 0, 1, 2, 3, "
