@@ -94,8 +94,8 @@ def run(
     `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
     benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
     `num_workers` loader processes, by default as many as `default_workers` has for the device. Your
-    data must be what the run began with: files whose size or
-    time has changed are read again, with `verify_data` all files.
+    data must be what the run began with: files whose size or time has changed are read again, with
+    `verify_data` all files.
 
     `set_aside` starts over: it moves away what is in the folder, and returns what recipe.json is to
     hold of it. It is called, on rank 0, when everything else has been checked.

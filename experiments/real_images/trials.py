@@ -107,16 +107,21 @@ def at_edge(best: str, tried: Iterable[str]) -> list[str]:
     >>> at_edge("train.lr=2e-4, a.b=1", [f"train.lr={r}, a.b=1" for r in ("2e-4", "5e-4", "1e-3")])
     ['lowest train.lr']
     """
-    parsed = [dict(pair.split("=") for pair in re.findall(r"[^ ,]+=[^,]+", own)) for own in tried]
+    all_tried = [leaves_of(values) for values in tried]
     found = []
-    for leaf, value in re.findall(r"([^ ,]+)=([^,]+)", best):
+    for leaf, value in leaves_of(best).items():
         try:
-            values = sorted({float(own[leaf]) for own in parsed})
+            values = sorted({float(own[leaf]) for own in all_tried})
         except ValueError:  # an option in words
             continue
         if len(values) >= 3 and float(value) in (values[0], values[-1]):
             found.append(f"{'lowest' if float(value) == values[0] else 'highest'} {leaf}")
     return found
+
+
+def leaves_of(values: str) -> dict[str, str]:
+    """The leaves of a trial with their values, as the text of its line has them."""
+    return dict(pair.split("=") for pair in values.split(", ") if "=" in pair)
 
 
 def _seeds(lines: pd.DataFrame) -> str:
