@@ -54,7 +54,8 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
         if look.legend
         else []
     )
-    legend = 14 + 22 * len(labels) if labels else 0
+    beside = _legend_columns(labels, look)
+    legend = 14 + 22 * -(-len(labels) // beside) if labels else 0
     size = (look.width, rows * height + legend)
     ticks = 62 if any("\n" in text for panel in panels for _, text in panel.ticks) else 46
     texts = text_settings([*labels, *(panel.title for panel in panels)], look.font_size)
@@ -77,8 +78,14 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
         for axes in grid[len(panels) :]:
             axes.remove()
         if look.legend:
-            _legend(figure, grid[: len(panels)])
+            _legend(figure, grid[: len(panels)], beside)
     return figure
+
+
+def _legend_columns(labels: Sequence[str], look: Look) -> int:
+    """How many labels fit side by side, by the number of letters: text is not measured."""
+    widest = 70 + 0.6 * look.font_size * max(map(len, labels), default=0)
+    return max(1, min(len(labels), int(look.width / widest)))
 
 
 def _margins(
@@ -159,7 +166,7 @@ def _plot(axes: Axes, curve: Curve, look: Look) -> None:
         )
 
 
-def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+def _legend(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
     handles = {
         label: handle
         for axes in grid
@@ -167,7 +174,12 @@ def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     }
     if handles:
         figure.legend(
-            handles.values(), handles.keys(), loc="lower left", bbox_to_anchor=(0, 0), frameon=False
+            handles.values(),
+            handles.keys(),
+            loc="lower left",
+            bbox_to_anchor=(0, 0),
+            frameon=False,
+            ncols=columns,
         )
 
 

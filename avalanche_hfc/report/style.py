@@ -35,10 +35,10 @@ LINES: tuple[LineStyle, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1,
 METHOD_COLOURS = (
     "hfc", "icarl", "bic", "podnet", "ssil",
     "foster", "afc", "dytox", "herding-replay", "finetune",
-    "avalanche-cumulative", "avalanche-icarl", "avalanche-bic", "podnet-cscct", "wa",
-    "baseline", "avalanche-replay", "ncm", "frozen-replay", "avalanche-naive",
+    "avalanche-cumulative", "avalanche-icarl", "avalanche-bic", "podnet-cscct", "ncm",
+    "baseline", "avalanche-replay", "wa", "frozen-replay", "avalanche-naive",
     "joint", "avalanche-icarl-fixed", "avalanche-bic-fixed", "avalanche-lwf", "avalanche-lwf-fixed",
-    "avalanche-ewc", "avalanche-er_ace", "ranpac", "avalanche-der", "avalanche-der-fixed",
+    "avalanche-ewc", "ranpac", "avalanche-er_ace", "avalanche-der", "avalanche-der-fixed",
     "avalanche-joint", "avalanche-er_ace-fixed",
 )  # its index is a method's colour; every tenth has the same hue, another line  # fmt: skip
 WITH_LOSSES = 4 * len(SERIES)  # added where GFC or GRD act inside a method: its hue, another line

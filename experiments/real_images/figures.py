@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from avalanche_hfc.recipes.tables import EIGHT, FURTHER_PROTOCOLS, HOSTS, PRACTICAL
+from avalanche_hfc.recipes.tables import EIGHT, HOSTS, PRACTICAL
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw, heat_map
 from avalanche_hfc.report.numbers import shared_class_table
 from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
@@ -19,6 +19,17 @@ from real_images.tables import COMPARISON, PLUG_AND_PLAY, rows_shown
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
 LOOK = replace(FOR_PRINT, width=680)
+CURVES = (
+    "hfc",
+    "bic",
+    "ranpac",
+    "dytox",
+    "foster",
+    "icarl",
+    "podnet",
+    "herding-replay",
+    "ncm",
+)  # each a hue of its own
 RIVALS = (*EIGHT, "herding-replay", *PRACTICAL)  # in the figure of FH
 
 
@@ -35,9 +46,9 @@ def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
     names = {name: row for (row, *_), name in recipes_of(COMPARISON).items()}
     own = rows_shown(COMPARISON, steps)
     own = own.assign(row=own["recipe"].map(names))
-    colours = assign_colours(map(LineKey, FURTHER_PROTOCOLS))
+    colours = assign_colours(map(LineKey, CURVES))
     curves = []
-    for row in FURTHER_PROTOCOLS:
+    for row in CURVES:
         seeds = own[own["row"] == row].groupby("classes")["accuracy"]
         if len(seeds):
             points = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std()}) * 100

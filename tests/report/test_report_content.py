@@ -438,3 +438,17 @@ def test_a_band_is_one_deviation_around_the_mean_and_a_single_seed_has_none():
         .collections
     )
     assert 'id="n-' in as_svg(draw([Panel("x", [Curve("a", points, 0)])], NARROW), "n", "alt")
+
+
+@pytest.mark.parametrize("length", [1, 14, 40, 90])
+def test_a_legend_has_columns_as_many_as_fit_and_stays_in_the_figure(length):
+    points = pd.DataFrame({"mean": [1.0, 2.0], "std": [np.nan, np.nan]}, index=[1, 2])
+    curves = [
+        Curve(f"{index}" + ("herding-replay " * 7)[1:length], points, index) for index in range(9)
+    ]
+    figure = draw([Panel("x", curves)], FOR_PRINT)
+    figure.draw_without_rendering()
+    box, axes = figure.legends[0].get_window_extent(), figure.axes[0].get_tightbbox()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0 and box.y1 < axes.y0
+    columns = len({text.get_window_extent().x0 for text in figure.legends[0].get_texts()})
+    assert columns == {1: 9, 14: 5, 40: 2, 90: 1}[length]
