@@ -37,6 +37,7 @@ TRIAL = ("row", "values", "seed")  # the columns that name a trial
 SINCE_LINES = ("train.tf32", "train.channels_last")
 Key = tuple[str, str, int]
 Grid = Mapping[str, tuple[str, ...]]
+Values = tuple[tuple[str, str], ...]  # pairs of a leaf and its value
 
 RATES = ("2e-4", "5e-4", "1e-3")
 SIX_RATES: Grid = {"train.lr": ("1e-4", "2e-4", "5e-4", "1e-3", "2e-3", "5e-3")}
@@ -45,6 +46,18 @@ SIX_RATES: Grid = {"train.lr": ("1e-4", "2e-4", "5e-4", "1e-3", "2e-3", "5e-3")}
 def with_rates(leaf: str, first: str, second: str) -> Grid:
     """Three learning rates with two values of an option."""
     return {"train.lr": RATES, leaf: (first, second)}
+
+
+def further_tuning(values: Values, rate: str, beyond: str) -> tuple[Values, ...]:
+    """20 epochs on exemplars: at their usual rate, at that of the step, and with another rate of the
+    step.
+    """
+    long = (*values, ("method.tune_epochs", "20"))
+    return (
+        (("train.lr", rate), *long),
+        (("train.lr", rate), *long, ("method.tune_lr", rate)),
+        (("train.lr", beyond), *long),
+    )
 
 
 GRIDS: dict[str, Grid] = {
@@ -78,24 +91,48 @@ GRIDS: dict[str, Grid] = {
     "wa": with_rates("method.clip_weights", "false", "true"),
 }
 
+# A second round, of what the first left open: the value beyond the edge of a grid where the best was
+# at the edge, tuning on exemplars for as long as the authors do, and FOSTER's class weights between
+# the two that were tried
+PROXIES: Values = (("method.spatial_weight", "1"), ("method.clustering_weight", "3"))
+FURTHER: dict[str, tuple[Values, ...]] = {
+    "hfc": ((("train.lr", "1e-4"), ("method.relation_weight", "1")),),
+    "hfc-paper": ((("train.lr", "1e-4"), ("method.relation_weight", "2")),),
+    "bic": ((("train.lr", "2e-3"), ("method.bias_lr", "0.1")),),
+    "podnet": further_tuning((("method.spatial_weight", "1"),), "1e-3", "2e-3"),
+    "podnet-cscct": further_tuning(PROXIES, "1e-3", "2e-3"),
+    "ssil": ((("train.lr", "2e-3"), ("method.lr_by_step", "false")),),
+    "foster": tuple(
+        (("train.lr", "5e-4"), ("method.beta", "0.88"), ("method.compress_beta", compress))
+        for compress in ("0.88", "0.97")
+    ),
+    "afc": further_tuning((("method.importance_weight", "1"),), "1e-3", "2e-3"),
+    "dytox": further_tuning((("method.divergence_weight", "0.1"),), "2e-4", "1e-4"),
+    "avalanche-lwf-fixed": ((("train.lr", "2e-3"), ("method.alpha", "5")),),
+    "ranpac": ((("method.num_features", "4000"), ("method.ridge", "100")),),
+    "frozen-replay": tuple((("train.lr", rate),) for rate in ("0.1", "0.2", "0.5")),
+}
+
 
 class Trial(NamedTuple):
     """A row of the tables with values changed: pairs of a leaf and its value."""
 
     row: str
-    values: tuple[tuple[str, str], ...] = ()
+    values: Values = ()
 
     def __str__(self) -> str:
         return ", ".join(f"{leaf}={value}" for leaf, value in self.values) or "as it is"
 
 
-def trials_of(grids: Mapping[str, Grid]) -> list[Trial]:
-    """Every combination of the values of each row."""
-    return [
-        Trial(row, tuple(zip(grid, values, strict=True)))
-        for row, grid in grids.items()
-        for values in product(*grid.values())
-    ]
+def trials_of(
+    grids: Mapping[str, Grid], further: Mapping[str, Sequence[Values]] | None = None
+) -> list[Trial]:
+    """Every combination of the values of each row, then its further trials."""
+    trials = []
+    for row, grid in grids.items():
+        tried = [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
+        trials += [Trial(row, values) for values in (*tried, *(further or {}).get(row, ()))]
+    return trials
 
 
 def run_of(trial: Trial, seed: int, runs: Path, changed: Mapping[str, str]) -> TableRun:
@@ -229,7 +266,10 @@ def parser_of(description: str | None, out: str) -> argparse.ArgumentParser:
 
 
 def main(
-    grids: Mapping[str, Grid] = GRIDS, description: str | None = __doc__, out: str = "tuning"
+    grids: Mapping[str, Grid] = GRIDS,
+    description: str | None = __doc__,
+    out: str = "tuning",
+    further: Mapping[str, Sequence[Values]] | None = None,
 ) -> int:
     parser = parser_of(description, out)
     arguments = parser.parse_args()
@@ -238,7 +278,10 @@ def main(
         grids = {row: lookup(grids, row, "row") for row in arguments.only} or grids
         changed = dict(text.split("=", 1) for text in arguments.set)
         trials = Trials(
-            [(trial, run_of(trial, SEED, arguments.runs, changed)) for trial in trials_of(grids)],
+            [
+                (trial, run_of(trial, SEED, arguments.runs, changed))
+                for trial in trials_of(grids, further)
+            ],
             file,
         )
     except ValueError as error:
@@ -256,4 +299,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(further=FURTHER))

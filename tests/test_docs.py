@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 import yaml
-from pages import DOCS, ROOT
+from pages import DOCS, ROOT, table
 from test_architecture import ORDER
 
 import avalanche_hfc
@@ -147,3 +147,10 @@ def test_the_picture_of_the_readme_is_that_of_the_committed_rows(tmp_path):
     script["draw"](ROOT / "experiments/results/demo/steps.csv", tmp_path / "digits.png")
     drawn = (tmp_path / "digits.png").read_bytes()
     assert drawn == (DOCS / "images" / "digits.png").read_bytes()
+
+
+def test_every_method_of_ours_has_a_line_that_says_what_it_minimizes():
+    lines = table(DOCS / "methods.md", "| `STRATEGIES` | paper |")
+    ours = {name for name in avalanche_hfc.STRATEGIES if not name.startswith("avalanche-")}
+    assert {cells[0].strip("`") for cells in lines} == ours | {"avalanche-…"}
+    assert all(cells[2] and cells[3] for cells in lines[:-1])

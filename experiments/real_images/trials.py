@@ -23,6 +23,7 @@ def sections(folder: Path, place: str) -> dict[str, str]:
         "Augmentation": (folder / "augmentation" / "trials.csv", augmentation),
         "Image size": (folder / "image-size" / "trials.csv", image_size),
         "Tuning": (folder / "tuning" / "trials.csv", tuning),
+        "Weight alignment": (folder / "alignment" / "alignment.csv", alignment),
     }
     return {
         title: f"{made(pd.read_csv(path))}\n"
@@ -99,6 +100,22 @@ def tuning(lines: pd.DataFrame) -> str:
         f"{', '.join(edges)}."
     ]
     return markdown(Grid(headings, 2, rows, about, notes if edges else [], marks=False))
+
+
+def alignment(lines: pd.DataFrame) -> str:
+    """The factors of WA after each step, for each way to train it."""
+    rows = []
+    for training, own in lines.groupby("training", sort=False):
+        average = number(100 * own["accuracy"].mean())
+        rows.append([training, average, *(f"{value:.2f}" for value in own["factor"].dropna())])
+    steps = sorted(lines.loc[lines["factor"].notna(), "step"].unique())
+    headings = ["training of `wa`", "average", *(f"γ, step {step + 1}" for step in steps)]
+    about = (
+        "γ, by which WA scales the rows of new classes in the head: the mean length of old rows "
+        "divided by that of new ones. At 1 there is nothing to align. Average over steps, percent; "
+        f"{_seeds(lines)}."
+    )
+    return markdown(Grid(headings, 1, rows, about, []))
 
 
 def at_edge(best: str, tried: Iterable[str]) -> list[str]:

@@ -75,6 +75,7 @@ def test_no_script_names_the_folder_of_results():
 def test_the_scripts_with_options_are_these():
     """A new one is looked at here by itself; the other scripts are commands of `hfc`, or parts."""
     known = [
+        "experiments/alignment.py",
         "experiments/augmentation.py",
         "experiments/bench.py",
         "experiments/collect.py",

@@ -304,7 +304,7 @@ def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_
 
 def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     rows = tmp_path / "rows"
-    for folder in ("tuning", "augmentation", "image-size", "variants"):
+    for folder in ("tuning", "augmentation", "image-size", "variants", "alignment"):
         (rows / folder).mkdir(parents=True)
     columns = ["row", "values", "seed", "average", "last", "fh"]
     tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
@@ -335,8 +335,18 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
         for seed in (0, 1, 2)
     ]
     pd.DataFrame(forms, columns=columns).to_csv(rows / "variants" / "variants.csv", index=False)
+    aligned = [
+        (training, 100, step, factor, accuracy, 9.0)
+        for training, second in (("AdamW", 0.994), ("SGD", 1.236))
+        for step, factor, accuracy in ((0, math.nan, 0.9), (1, second, 0.5), (2, 1.0, 0.4))
+    ]
+    names = ["training", "seed", "step", "factor", "accuracy", "seconds"]
+    pd.DataFrame(aligned, columns=names).to_csv(rows / "alignment/alignment.csv", index=False)
     page = pages(rows)["docs/results.md"]
     assert "## Real images\n" not in page
+    (heading, lines), *_ = tables(below(page, "### Weight alignment")).items()
+    assert "| average | γ, step 2 | γ, step 3 |" in heading
+    assert lines == [["AdamW", "60.0", "0.99", "1.00"], ["SGD", "60.0", "1.24", "1.00"]]
     (_, lines), *_ = tables(below(page, "### Tuning")).items()
     assert lines == [
         ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "3"],

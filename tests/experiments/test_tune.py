@@ -193,3 +193,35 @@ def test_the_tuned_values_are_those_of_the_best_trials(scripts, tmp_path):
         differing = {leaf for leaf, value in trial.leaves().items() if held[leaf] != value}
         assert differing <= {"data.hold_out", "data.test_per_class"}, row
         assert set(TUNED.get(row, {})) == {leaf for leaf, _ in best.values}, row
+
+
+def test_the_factors_of_alignment_are_those_that_scale_the_rows(
+    scripts, pixels, tmp_path, monkeypatch
+):
+    """The run is the one that it is without a look at its factors."""
+    import alignment
+
+    tune, _ = scripts
+    file = npz(tmp_path / "images.npz", pixels)
+    trial = alignment.TRIALS["SGD, rate 0.05"]
+    found = alignment.factors(trial, file, SHORT)
+    run = tune.run_of(trial, tune.SEED, tmp_path, SHORT)
+    tune.train(run, data_root=file)
+    assert found["accuracy"].tolist() == pd.read_csv(run.folder / "steps.csv")["accuracy"].tolist()
+    assert found["factor"].isna().tolist() == [True, False, False, False, False]
+    planted = iter([0.5, 2.0, 1.5, 3.0])
+    monkeypatch.setattr(
+        alignment.ALIGNED, lambda weight, steps: next(planted) * weight.new_ones(())
+    )
+    assert alignment.factors(trial, file, SHORT)["factor"][1:].tolist() == [0.5, 2.0, 1.5, 3.0]
+
+
+def test_the_committed_alignment_is_that_of_the_tuned_values(scripts):
+    import alignment
+
+    lines = pd.read_csv(EXPERIMENTS / "results/real-images/alignment/alignment.csv")
+    assert set(lines["training"]) == set(alignment.TRIALS)
+    trials = pd.read_csv(EXPERIMENTS / "results/real-images/tuning/trials.csv")
+    best = trials[(trials["row"] == "wa") & trials["best"]]["average"].item()
+    own = lines.loc[lines["training"] == "AdamW, tuned", "accuracy"]
+    assert 100 * own.mean() == pytest.approx(best)
