@@ -49,8 +49,8 @@ def with_rates(leaf: str, first: str, second: str) -> Grid:
 
 
 def further_tuning(values: Values, rate: str, beyond: str) -> tuple[Values, ...]:
-    """20 epochs on exemplars: at their usual rate, at that of the step, and with another rate of the
-    step.
+    """20 epochs on exemplars: at their usual rate, at that of the step, and the first again with
+    another rate of the step.
     """
     long = (*values, ("method.tune_epochs", "20"))
     return (
@@ -91,9 +91,9 @@ GRIDS: dict[str, Grid] = {
     "wa": with_rates("method.clip_weights", "false", "true"),
 }
 
-# A second round, of what the first left open: the value beyond the edge of a grid where the best was
-# at the edge, tuning on exemplars for as long as the authors do, and FOSTER's class weights between
-# the two that were tried
+# A second round, of what the first left open: the value beyond the edge of a grid where the best
+# was at the edge, tuning on exemplars for as long as the authors do, and FOSTER's class weights
+# between the two that were tried
 PROXIES: Values = (("method.spatial_weight", "1"), ("method.clustering_weight", "3"))
 FURTHER: dict[str, tuple[Values, ...]] = {
     "hfc": ((("train.lr", "1e-4"), ("method.relation_weight", "1")),),

@@ -252,7 +252,7 @@ def _tested(table: pd.DataFrame) -> str:
     if len(seeds) and (seeds <= 1).all():
         return f". {ONE_SEED}"
     one = f" {ONE_SEED}" if (seeds == 1).any() else ""
-    return f", ± its standard error; {NO_DIFFERENCE}: no difference by {TEST}.{one}"
+    return f", ± its standard error; {NO_DIFFERENCE}: no difference found by {TEST}.{one}"
 
 
 def _with_error(row: pd.Series | None) -> str:

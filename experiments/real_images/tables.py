@@ -22,6 +22,7 @@ from avalanche_hfc.report.tables import (
 PROTOCOL = ["backbone", "dataset", "base_fraction", "num_steps", "mem_size", "per_class"]
 LINE = ["row", "losses", *PROTOCOL]
 HIGHEST = ("average", "last", "average_nme", "last_nme")  # the best of these is marked
+NO_LOGITS = ("ncm", "ranpac", "avalanche-icarl-fixed")  # distances, scores of a regression
 PAPERS = "The paper's numbers are of another scale: 100 classes, 2000 exemplars"
 VIT_BASE, OWN_BACKBONES = f"{PAPERS}, ViT-Base.", f"{PAPERS}, ResNet-32 or DyTox's encoder."
 
@@ -98,7 +99,7 @@ def missing(shown: Shown, runs: pd.DataFrame) -> dict[str, list[int]]:
 def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
     """A table as markdown, with what is missing in it."""
     own = rows_shown(shown, steps)
-    numbers = table_of(shown.table, shown.scale, shown.cells, own)
+    numbers = numbers_of(shown, own)
     if shown is PLUG_AND_PLAY:
         grid = with_paper(comparison_grid(numbers), shown, paper, losses_add)
     else:
@@ -110,6 +111,13 @@ def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
         listed = ", ".join(f"`{name}` (seed {_listed(seeds)})" for name, seeds in absent.items())
         grid = grid._replace(notes=[*grid.notes, f"Not trained yet: {listed}."], marks=False)
     return markdown(grid)
+
+
+def numbers_of(shown: Shown, steps: pd.DataFrame) -> pd.DataFrame:
+    """The numbers of a table; no FH of rows whose outputs are no logits."""
+    numbers = table_of(shown.table, shown.scale, shown.cells, steps)
+    no_fh = (numbers["column"] == "fh") & numbers["row"].isin(NO_LOGITS)
+    return numbers.assign(ours=numbers["ours"].mask(no_fh))
 
 
 def _listed(seeds: Sequence[int]) -> str:

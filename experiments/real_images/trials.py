@@ -42,7 +42,7 @@ def variants(lines: pd.DataFrame) -> str:
     """HFC beside the same with one choice changed."""
     names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
     counts = lines.groupby(["row", "values"]).size()
-    tested = f"± its standard error; {NO_DIFFERENCE}: no difference by {TEST}. "
+    tested = f"± its standard error; {NO_DIFFERENCE}: no difference found by {TEST}. "
     return (
         f"{table(lines, names)}\nPercent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's "
         f"default form, seed by seed{f', {tested}' if (counts > 1).any() else '. '}"

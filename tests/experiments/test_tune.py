@@ -108,6 +108,8 @@ def test_every_row_of_the_comparison_has_six_trials_but_ncm_and_its_values_are_o
     compared = {entry.cell.row for entry in FURTHER_TABLES["comparison"]["small"]}
     assert set(rows) == compared | {"baseline"}
     assert {row: rows.count(row) for row in rows} == dict.fromkeys(rows, 6) | {"ncm": 1}
+    trials = tune.trials_of(tune.GRIDS, tune.FURTHER)
+    assert len(trials) == len(rows) + sum(map(len, tune.FURTHER.values()))
     runs = [tune.run_of(trial, 0, tmp_path, {}) for trial in [*trials, *variants.VARIANTS.values()]]
     assert len({run.folder for run in runs}) == len(runs)
     for run in runs:
@@ -133,7 +135,7 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     assert run() == 0
     first = (tmp_path / "out" / "trials.csv").read_text()
     lines = pd.read_csv(tmp_path / "out" / "trials.csv")
-    assert list(lines["row"]) == ["ncm"] + ["ranpac"] * 6
+    assert list(lines["row"]) == ["ncm"] + ["ranpac"] * 7
     for _, line in lines.iterrows():
         folder = tmp_path / "runs" / line["row"]
         words = line["values"].replace(", ", "-").replace(" ", "-").replace("=", "-")
@@ -183,7 +185,7 @@ def test_the_tuned_values_are_those_of_the_best_trials(scripts, tmp_path):
     """Every row of the grids has its trials, and its recipe the values of the best of them."""
     tune, _ = scripts
     lines = pd.read_csv(EXPERIMENTS / "results/real-images/tuning/trials.csv")
-    trials = {(trial.row, str(trial)): trial for trial in tune.trials_of(tune.GRIDS)}
+    trials = {(trial.row, str(trial)): trial for trial in tune.trials_of(tune.GRIDS, tune.FURTHER)}
     keys = list(lines[["row", "values"]].itertuples(index=False, name=None))
     assert len(keys) == len(trials) and set(keys) == set(trials)
     for row, own in lines.groupby("row"):

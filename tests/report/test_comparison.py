@@ -89,7 +89,7 @@ def test_a_line_has_both_forms_and_the_difference_seed_by_seed():
     assert cells(text, "hfc") == ["`hfc`", "80.0", "60.0", "–", "–", "–", "–"]
     assert cells(text, "avalanche-joint") == ["`avalanche-joint`", "–", "90.0", "–", "–", "–", "–"]
     assert "over 1 or 2 seeds, one thread" in text and "On another kind of CPU" in text
-    assert "(none): no difference by a paired t-test at the 5 % level" in text
+    assert "(none): no difference found by a paired t-test at the 5 % level" in text
 
 
 def test_lines_are_in_the_order_of_the_methods_and_say_why_one_cannot_run():
