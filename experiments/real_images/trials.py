@@ -123,12 +123,14 @@ def at_edge(best: str, tried: Iterable[str]) -> list[str]:
 
     >>> at_edge("train.lr=2e-4, a.b=1", [f"train.lr={r}, a.b=1" for r in ("2e-4", "5e-4", "1e-3")])
     ['lowest train.lr']
+    >>> at_edge("train.lr=5e-4", ["train.lr=5e-4", "train.lr=1e-3", "train.lr=2e-4, a.b=1"])
+    []
     """
     all_tried = [leaves_of(values) for values in tried]
     found = []
     for leaf, value in leaves_of(best).items():
         try:
-            values = sorted({float(own[leaf]) for own in all_tried})
+            values = sorted({float(own[leaf]) for own in all_tried if leaf in own})
         except ValueError:  # an option in words
             continue
         if len(values) >= 3 and float(value) in (values[0], values[-1]):

@@ -331,7 +331,7 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
              (("1e-4", 41.2), ("5e-4", 47.7), ("1e-3", 39.9))] + [("ncm", "as it is", 100, 30.3, 1.0, 2.0)]  # fmt: skip
     tuned += [
         ("wa", f"train.lr={lr}, method.clip_weights={clip}", 100, value, 1.0, 2.0)
-        for lr, clip, value in (("2e-4", "true", 50.0), ("5e-4", "true", 40.0), ("1e-3", "false", 41.0))
+        for lr, clip, value in (("2e-4", "true, method.rule=first", 50.0), ("5e-4", "true", 40.0), ("1e-3", "false", 41.0))
     ]  # fmt: skip
     pd.DataFrame(tuned, columns=columns).to_csv(rows / "tuning" / "trials.csv", index=False)
     tried = [
@@ -371,7 +371,13 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     assert lines == [
         ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "3"],
         ["`ncm`", "–", "30.3", "30.3", "1"],
-        ["`wa`", "`train.lr=2e-4, method.clip_weights=true`", "50.0", "40.0", "3"],
+        [
+            "`wa`",
+            "`train.lr=2e-4, method.clip_weights=true, method.rule=first`",
+            "50.0",
+            "40.0",
+            "3",
+        ],
     ]
     assert "so that a wider grid might find a better one: `wa` (lowest train.lr)." in page
     (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
