@@ -45,6 +45,9 @@ and is left out; in `icarl` it is that of the head, which does not predict.
 images. The classes, their order and the test images are the same for all seeds but in the table \
 of class orders; a seed draws the new parts of the network and the batches. Networks of different \
 shape draw other ones: between them the same seed pairs nothing else.
+- TSA takes the place of the last pre-trained block and starts at random, so that what it adds to \
+`baseline` is the difference of both; [Forms of HFC](#forms-of-hfc) has a class token after five \
+blocks beside it. Values were tuned for five steps from `small-mae`; all tables use them.
 """
 TOLD = ("hfc", "herding-replay", "ncm")  # always in the README's table, with the best three
 
