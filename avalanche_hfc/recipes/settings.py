@@ -30,6 +30,7 @@ SMALL_WEIGHTS = "small-mae"  # as `models.packaged_weights` names them
 SMALL_CLASSES = 20
 SMALL_EPOCHS = 5
 MEM_SIZES = {"small": 200, "medium": 1000}  # ten images of each class in the end
+KEEP_A_TENTH_MORE = ("avalanche-bic", "avalanche-bic-fixed")  # images of their correction
 DEMO_EPOCHS = 20
 """Training epochs of a step at scale ``demo``."""
 DEMO_MEMORY = 20
@@ -262,6 +263,8 @@ def memory(spec: Spec) -> Iterator[Layer]:
         "demo": DEMO_MEMORY,
         "paper": 20000 if spec.dataset == "imagenet1000" else 2000,
     }[spec.scale]
+    if spec.scale in MEM_SIZES and spec.parts.method in KEEP_A_TENTH_MORE:
+        total = next(size for size in range(total, 0, -1) if size + size // 10 <= total)
     yield (
         OF_SCALE.get(spec.scale, TABLE),
         {
