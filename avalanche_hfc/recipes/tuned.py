@@ -36,7 +36,7 @@ TUNED: Mapping[str, Mapping[str, Value]] = {
     "avalanche-er_ace-fixed": {"train.lr": 5e-4},
     "avalanche-der-fixed": {"train.lr": 5e-4, "method.alpha": 0.1},
     "avalanche-icarl-fixed": {"train.lr": 5e-4},
-    "avalanche-bic-fixed": {"train.lr": 5e-4, "method.lr": 0.1},
+    "avalanche-bic-fixed": {"train.lr": 5e-4, "method.lr": 0.01},
     "ranpac": {"method.num_features": 2000, "method.ridge": 100.0},
     "frozen-replay": {"train.lr": 0.2},
     "wa": {"train.lr": 5e-4, "method.clip_weights": False},
