@@ -17,8 +17,10 @@ from avalanche_hfc.tasks.compare import (
     COMPARED,
     MOST_EPOCHS,
     TimeBudget,
+    Work,
+    budget_note,
     compared_recipes,
-    epochs_chosen_before,
+    compared_runs,
     has_weights,
     model_size,
     note_epochs,
@@ -117,7 +119,11 @@ def compare(
     names = [name.strip() for name in methods.split(",")]
     recipes = compared_recipes(data, names, steps, skip_bad=skip_bad)
     check_writable(out)
-    before = epochs_chosen_before(out, minutes)
+    work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
+    noted = budget_note(out, minutes, epochs)
+    if noted is not None:
+        epochs = noted.epochs
+        noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
     from avalanche_hfc.cli.table_runs import end, run_missing
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.store.data_files import refuse_other_data
@@ -126,24 +132,18 @@ def compare(
     device, reading = check_device(device), time.monotonic()
     source, sizes = real_data(recipes[0], seeds[0], None)
     overhead = time.monotonic() - reading
-    if before is not None:
-        epochs = before
-    elif minutes is not None:
+    if minutes is not None and noted is None:
         measured = timed(recipes, source, device, jobs)
         budget = TimeBudget(recipes, measured, sizes, len(seeds), jobs, overhead)
         epochs = budget.epochs_within(minutes, spent=time.monotonic() - start)
     if epochs is not None:
         recipes = with_epochs(recipes, epochs)
-    runs = [
-        TableRun(own, seed, out / "runs" / own.name / str(seed))
-        for seed in seeds
-        for own in recipes
-    ]
+    runs = compared_runs(recipes, seeds, out)
     there = finished(runs)
     for run in runs:
         refuse_other_data(RunFolder(run.folder), source.records)
-    if minutes is not None and epochs is not None:
-        note_epochs(out, minutes, epochs)
+    if minutes is not None and epochs is not None and noted is None:
+        note_epochs(out, minutes, epochs, work)
     tell(recipes, seeds)
     options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": None}
     missing = [run for run in runs if run not in there]

@@ -7,14 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.names import Spec
 from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS
 from avalanche_hfc.recipes.user_data import check_row, smallest_class, with_data
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import RunFolder, as_json
+from avalanche_hfc.tasks.table import TableRun, finished
 
 if TYPE_CHECKING:
     from avalanche_hfc.tasks.plan import Measured, Sizes
@@ -78,6 +80,15 @@ def with_epochs(recipes: Sequence[Recipe], epochs: int) -> list[Recipe]:
     ]
 
 
+def compared_runs(recipes: Sequence[Recipe], seeds: Sequence[int], out: Path) -> list[TableRun]:
+    """A run of each recipe and seed, a seed of all recipes before the next."""
+    return [
+        TableRun(own, seed, out / "runs" / own.name / str(seed))
+        for seed in seeds
+        for own in recipes
+    ]
+
+
 # The time budget
 
 
@@ -134,12 +145,61 @@ class TimeBudget:
         )
 
 
-def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
-    """The epochs that an earlier call chose for the same time budget; None if there was none.
+class Work(NamedTuple):
+    """What a comparison is asked to train."""
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    steps: int
+    jobs: int
+
+    def beyond(self, planned: "Work") -> list[str]:
+        """What takes longer than the plan, each with both values: a method, a seed or a number of
+        steps that was not planned, or fewer runs at a time.
+        """
+        more = (
+            ("methods", ",".join, not set(self.methods) <= set(planned.methods)),
+            ("seeds", _ranges, not set(self.seeds) <= set(planned.seeds)),
+            ("steps", str, self.steps != planned.steps),
+            ("jobs", str, self.jobs < planned.jobs),
+        )
+        return [
+            f"--{name} {text(getattr(self, name))}, planned {text(getattr(planned, name))}"
+            for name, text, is_more in more
+            if is_more
+        ]
+
+
+class BudgetNote(NamedTuple):
+    """The epochs that a call chose for a time budget, and the work that it planned; None in notes
+    of earlier versions.
+    """
+
+    minutes: float
+    epochs: int
+    work: Work | None
+
+    def refuse_more(self, asked: Work, out: Path, runs: Sequence[TableRun]) -> None:
+        """A ValueError where the epochs of the note do not keep to its time budget: more than the
+        planned work is asked for, and some of these runs are still to be trained.
+        """
+        beyond = [] if self.work is None else asked.beyond(self.work)
+        if beyond and len(finished(runs)) < len(runs):
+            raise ValueError(
+                f"{out}: its {self.epochs} epochs were chosen for --minutes {self.minutes:g} and "
+                f"less work ({'; '.join(beyond)}). Choose another --out, or pass --epochs "
+                f"{self.epochs} in place of --minutes."
+            )
+
+
+def budget_note(out: Path, minutes: float | int | None, epochs: int | None) -> BudgetNote | None:
+    """What an earlier call noted for the same time budget, or with the epochs that are now given in
+    its place; None if there was none.
 
     Args:
         out: The folder of the comparison.
         minutes: The time budget of this call.
+        epochs: The epochs that this call gives in place of a time budget.
 
     Raises:
         ValueError: The comparison was started with another time budget, or the note is damaged.
@@ -147,26 +207,44 @@ def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
     path = out / NOTE
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        before, epochs = float(held["minutes"]), int(held["epochs"])
+        noted = BudgetNote(float(held["minutes"]), int(held["epochs"]), _work(held))
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError):
         raise ValueError(
             f"{path} is not the note of a comparison. Move it away, or choose another --out."
         ) from None
-    if before != minutes:
+    if minutes is None and epochs == noted.epochs:
+        return None
+    if minutes != noted.minutes:
         now = "without it" if minutes is None else f"now {minutes:g}"
         raise ValueError(
-            f"{out} was started with --minutes {before:g}, {now}. Choose another --out, or pass "
-            "the old value."
+            f"{out} was started with --minutes {noted.minutes:g}, {now}. Choose another --out, or "
+            f"pass the old value or its --epochs {noted.epochs}."
         )
-    return epochs
+    return noted
 
 
-def note_epochs(out: Path, minutes: float, epochs: int) -> None:
+def _work(held: Json) -> Work | None:
+    if "seeds" not in held:
+        return None
+    methods, seeds = tuple(map(str, held["methods"])), tuple(map(int, held["seeds"]))
+    return Work(methods, seeds, int(held["steps"]), int(held["jobs"]))
+
+
+def note_epochs(out: Path, minutes: float, epochs: int, work: Work) -> None:
     """Keep the choice for the call that resumes the runs."""
     out.mkdir(parents=True, exist_ok=True)
-    replace_file(out / NOTE, as_json({"minutes": minutes, "epochs": epochs}))
+    note = {"minutes": minutes, "epochs": epochs, **work._asdict()}
+    replace_file(out / NOTE, as_json(note))
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as a user writes them: 0-4 or 0,2,5."""
+    first, last = min(seeds), max(seeds)
+    if len(seeds) > 1 and sorted(seeds) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seeds))
 
 
 # What was learned

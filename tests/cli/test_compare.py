@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -150,9 +151,52 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
     assert code == 2 and "was started with --minutes 10, now 20" in said
     code, _, said = command(monkeypatch, capsys, *call[:-1])
     assert code == 2 and "was started with --minutes 10, without it" in said
+    check_more_work(lambda *more: command(monkeypatch, capsys, *call, "10", *more), out)
     (out / "compare.json").write_text('{"minutes": "ten", "epochs": 2}')
     code, _, said = command(monkeypatch, capsys, *call, "10")
     assert code == 2 and "compare.json is not the note of a comparison" in said
+
+
+def check_more_work(again, out):
+    """The epochs of the budget serve the work that they were chosen for, and less."""
+    before = content(out)
+    for more, both in (
+        (["--seeds", "0-29"], "--seeds 0-29, planned 0-1"),
+        (["--seeds", "1,3"], "--seeds 1,3, planned 0-1"),
+        (["--methods", "ncm,icarl"], "--methods ncm,icarl, planned ncm,herding-replay"),
+        (["--steps", "3"], "--steps 3, planned 2"),
+    ):
+        code, _, said = again(*more)
+        assert code == 2 and content(out) == before, said
+        (line,) = [line for line in said.splitlines() if line.startswith("hfc: ")]
+        assert both in line and "another --out, or pass --epochs 2 in place of --minutes" in line
+    assert again("--seeds", "1")[0] == 0  # fewer
+    assert again("--jobs", "2")[0] == 0
+    note = json.loads(before["compare.json"])
+    assert note == {
+        "minutes": 10.0, "epochs": 2, "methods": list(METHODS), "seeds": [0, 1], "steps": 2,
+        "jobs": 1,
+    }  # fmt: skip
+    (out / "compare.json").write_text(json.dumps({**note, "jobs": 2}))
+    assert again()[0] == 0  # all runs are finished: no time is needed
+    shutil.rmtree(runs_of(out)["ncm 1"])
+    code, _, said = again()
+    assert code == 2 and "--jobs 1, planned 2" in said
+    (out / "compare.json").write_text('{"minutes": 10, "epochs": 2}')  # of an earlier version
+    assert again()[0] == 0 and len(finished(out)) == 4
+
+
+def test_a_planned_comparison_is_extended_by_its_epochs(photos, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    note = {"minutes": 1, "epochs": 1, "methods": METHODS, "seeds": [0], "steps": 2, "jobs": 1}
+    out.mkdir()
+    (out / "compare.json").write_text(json.dumps(note))
+    call = ("compare", photos, *SHORT, "--out", out)
+    assert command(monkeypatch, capsys, *call, "--minutes", "1")[0] == 2
+    code, _, said = command(monkeypatch, capsys, *call, "--epochs", "2")
+    assert code == 2 and "pass the old value or its --epochs 1" in said
+    assert command(monkeypatch, capsys, *call, "--epochs", "1")[0] == 0
+    assert len(finished(out)) == 4
 
 
 @pytest.mark.parametrize(
