@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from avalanche_hfc.tasks.compare import (
     TimeBudget,
     Work,
     budget_note,
+    comparable,
     compared_recipes,
     compared_runs,
     has_weights,
@@ -147,8 +148,11 @@ def compare(
     tell(recipes, seeds)
     options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": None}
     missing = [run for run in runs if run not in there]
-    end(run_missing(runs, missing, {**options, "scale": "small", "on": "local"}))
-    write_verdict(runs, out, data)
+    done = run_missing(runs, missing, {**options, "scale": "small", "on": "local"})
+    remaining, failed = comparable(runs, done.failed)
+    if len({run.recipe.name for run in remaining}) > 1:
+        write_verdict(remaining, out, data, failed)
+    end(done)
 
 
 def timed(recipes: Sequence[Recipe], source: "Source", device: str, jobs: int) -> list["Measured"]:
@@ -179,8 +183,12 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def write_verdict(runs: Sequence[TableRun], out: Path, data: Path) -> None:
-    """Write the page, and print its verdict."""
+def write_verdict(
+    runs: Sequence[TableRun], out: Path, data: Path, failed: Mapping[str, str]
+) -> None:
+    """Write the page, and print its verdict. `failed` are methods that it has to do without, with
+    the reason.
+    """
     from avalanche_hfc.report.page import write_pages
     from avalanche_hfc.report.verdict import make_verdict, spoken
 
@@ -194,6 +202,7 @@ def write_verdict(runs: Sequence[TableRun], out: Path, data: Path) -> None:
             for name, folder in first.items()
             if has_weights(folder)
         },
+        failed,
     )
     page, *_ = write_pages(report, out)
     click.echo(f"{spoken(report)}\nPage: {page}")

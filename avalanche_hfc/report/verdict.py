@@ -249,7 +249,11 @@ def fallen_classes(group: Group) -> pd.Series:
 
 
 def make_verdict(
-    folders: Sequence[Path], title: str, sizes: Mapping[str, int | None], predict: Mapping[str, str]
+    folders: Sequence[Path],
+    title: str,
+    sizes: Mapping[str, int | None],
+    predict: Mapping[str, str],
+    failed: Mapping[str, str] | None = None,
 ) -> Report:
     """A report on runs of several methods whose first section is the verdict.
 
@@ -258,18 +262,25 @@ def make_verdict(
         title: The title of the page.
         sizes: As in `result_rows`.
         predict: The command that uses a run of a recipe, by the recipe's name.
+        failed: Why a method has no runs to compare, by the method's name.
 
     Returns:
         The report, for `write_pages`; `spoken` gives its verdict as text.
     """
-    summary = partial(verdict_blocks, sizes=sizes, predict=predict)
+    summary = partial(verdict_blocks, sizes=sizes, predict=predict, failed=failed or {})
     return replace(make_report(folders, summary=summary), title=title)
 
 
 def verdict_blocks(
-    comparison: Comparison, *, sizes: Mapping[str, int | None], predict: Mapping[str, str]
+    comparison: Comparison,
+    *,
+    sizes: Mapping[str, int | None],
+    predict: Mapping[str, str],
+    failed: Mapping[str, str],
 ) -> list:
-    """The sentences, the command that uses the method, and a row per method, best first."""
+    """The sentences, the methods that failed, the command that uses the method, and a row per
+    method, best first.
+    """
     rows = result_rows(comparison.groups, sizes)
     found = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
     names = {group.label: str(group.recipe["name"]) for group in comparison.groups}
@@ -279,7 +290,8 @@ def verdict_blocks(
         if command is None
         else [Text(f"To classify images with {found.method}:"), Command(command)]
     )
-    return [*map(Text, found.sentences), *usage, _table(comparison, rows, found)]
+    left_out = [f"{method} is not compared: {reason}" for method, reason in failed.items()]
+    return [*map(Text, [*found.sentences, *left_out]), *usage, _table(comparison, rows, found)]
 
 
 def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:

@@ -250,6 +250,31 @@ def _ranges(seeds: Sequence[int]) -> str:
 # What was learned
 
 
+def comparable(
+    runs: Sequence[TableRun], failed: Sequence[tuple[TableRun, str]]
+) -> tuple[list[TableRun], dict[str, str]]:
+    """The runs of the methods of which none failed, and why each of the others cannot be compared.
+
+    Args:
+        runs: All runs of a comparison.
+        failed: Those that failed, with the reason.
+
+    Returns:
+        The runs that remain, and a reason for each method that is left out, by its name.
+    """
+    reasons: dict[str, str] = {}
+    for run, said in failed:
+        reasons.setdefault(run.recipe.name, f"seed {run.seed} failed: {said.splitlines()[-1]}")
+    labels = {run.recipe.name: method_label(run.recipe) for run in runs}
+    remaining = [run for run in runs if run.recipe.name not in reasons]
+    return remaining, {labels[name]: reason for name, reason in reasons.items()}
+
+
+def method_label(own: Recipe) -> str:
+    """The method of a recipe of `compared_recipes` as a user writes it: icarl, or icarl+hfc."""
+    return own.name.split("-", 3)[3].rpartition("@")[0]
+
+
 def model_size(folder: Path) -> int | None:
     """Bytes of the weights with which a finished run predicts; None for a method that keeps
     none.

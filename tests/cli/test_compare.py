@@ -96,6 +96,38 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     assert code == 2 and "The data is not what" in said and "ant" in said
 
 
+def test_a_method_that_fails_leaves_the_verdict_on_the_others(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    three = ",".join((*METHODS, "hfc"))
+    call = ("compare", photos, *SHORT, "--methods", three, "--epochs", "1", "--out", out)
+    train, broken = table_runs.train_with_bar, {("hfc", 1)}
+
+    def fail_some(run, **options):
+        if (run.recipe.method.name, run.seed) in broken:
+            raise FloatingPointError("The loss is not finite.")
+        return train(run, **options)
+
+    monkeypatch.setattr(table_runs, "train_with_bar", fail_some)
+    code, verdict, said = command(monkeypatch, capsys, *call)
+    assert code == 1 and "Failed: folder-b0-t2-hfc@small, seed 1: The loss is not finite." in said
+    check_verdict(verdict, out)
+    told = "hfc is not compared: seed 1 failed: The loss is not finite."
+    page = (out / "report.html").read_text()
+    assert told in verdict and told in page and "herding-replay" in page
+
+    broken.clear()
+    code, verdict, _ = command(monkeypatch, capsys, *call)
+    assert code == 0 and "not compared" not in verdict
+
+    broken.add(("herding-replay", 0))
+    alone = ("compare", photos, *SHORT, "--epochs", "1", "--out", tmp_path / "alone")
+    code, verdict, said = command(monkeypatch, capsys, *alone)
+    assert code == 1 and verdict == "" and "Failed: " in said
+    assert not (tmp_path / "alone" / "report.html").exists()
+
+
 def check_verdict(said, out):
     steps = {name: pd.read_csv(folder / "steps.csv") for name, folder in runs_of(out).items()}
     averages = {
