@@ -22,7 +22,7 @@ def settings_as_options(command: Callable) -> Callable:
             f"--{field.name.replace('_', '-')}",
             type=option_type,
             default=field.default,
-            show_default=True,
+            show_default=field.default is not None,
             help=field.metadata["help"],
         )(command)
     return command
@@ -56,9 +56,10 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     recipe = PretrainRecipe(**values)
     announce_loading()
     from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
-    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS
+    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS, check_pretraining
     from avalanche_hfc.engine.pretrain import pretrain as train
 
+    check_pretraining(recipe, seed, out, device)
     images = read_unlabelled(data, recipe.image_size)
     for remark in images.remarks:
         click.echo(remark, err=True)

@@ -107,6 +107,28 @@ def pretrain(
             run_folder.finish()
 
 
+def check_pretraining(recipe: PretrainRecipe, seed: int, folder: Path | str, device: str) -> None:
+    """Look for what is wrong whatever the images are, before they are read.
+
+    Args:
+        recipe: As in `pretrain`.
+        seed: As in `pretrain`.
+        folder: As in `pretrain`.
+        device: As in `pretrain`.
+
+    Raises:
+        ValueError: There is no such device; a network that cannot be built; a folder of another
+            recipe.
+    """
+    check_device(device)
+    with torch.random.fork_rng(devices=[]):
+        build_autoencoder(recipe)
+    run_folder = RunFolder(folder)
+    held = (run_folder.metadata() or {"recipe": {}})["recipe"]
+    of_images = {name: held[name] for name in ("images", "pixels") if name in held}
+    run_folder.check(recipe.as_dict() | of_images, seed)
+
+
 def _train(
     training: "Pretraining", run_folder: RunFolder, progress: Progress, interval: float | int | None
 ) -> None:

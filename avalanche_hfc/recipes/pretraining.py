@@ -6,6 +6,7 @@ from typing import Any
 from avalanche_hfc.recipes.schema import positive
 
 DTYPES = ("float16", "float32")
+WARM_UP = 3  # epochs, if there are more
 
 
 def setting(default: Any, help: str) -> Any:
@@ -15,7 +16,8 @@ def setting(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRecipe:
-    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`.
+    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`; the
+    warm-up is of three epochs, or of all but one if there are fewer.
 
     Raises:
         ValueError: A value is out of its range.
@@ -37,11 +39,16 @@ class PretrainRecipe:
     batch_size: int = setting(256, "Images per update; an incomplete last batch is left out.")
     lr: float = setting(1e-3, "Highest learning rate of AdamW.")
     weight_decay: float = setting(0.05, "Of AdamW; norms and biases have none.")
-    warm_up_epochs: int = setting(3, "Epochs in which the learning rate rises.")
+    warm_up_epochs: int = setting(
+        None,
+        f"Epochs in which the learning rate rises  [default: {WARM_UP}, or epochs - 1 if less]",
+    )
     smallest_crop: float = setting(0.4, "Smallest area of a random crop; 1 is the whole image.")
     dtype: str = setting("float32", "Of the weights file: float16 or float32.")
 
     def __post_init__(self) -> None:
+        if self.warm_up_epochs is None:
+            object.__setattr__(self, "warm_up_epochs", min(WARM_UP, self.epochs - 1))
         may_be_zero = ("warm_up_epochs", "weight_decay")
         for setting in fields(self):
             value = getattr(self, setting.name)

@@ -9,7 +9,10 @@ import pytest
 from image_folders import make_folder
 from PIL import Image
 
+from avalanche_hfc.benchmarks import unlabelled
 from avalanche_hfc.cli import main
+from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.store.run_folder import RunFolder
 
 TINY = (
     "--image-size", "16", "--patch-size", "8", "--msa-blocks", "2", "--epochs", "2",
@@ -93,6 +96,36 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(hfc, tmp_pat
     code, output, errors = hfc("pretrain", arguments[0], *TINY, *arguments[1:])
     assert code == 2 and said in errors and "Traceback" not in errors and output == ""
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--image-size", "20"], "image_size 20 is not a multiple of patch_size 8"),
+        (["--mask-ratio", "0.01"], "mask_ratio"),
+        (["--backbone", "vit_tinny"], "Unknown backbone 'vit_tinny'"),
+        (["--device", "tpu7"], "No device 'tpu7' here"),
+        (["--epochs", "3"], "pretrained was made by another recipe (epochs 2, now 3)"),
+        (["--seed", "1"], "pretrained was made by another recipe (seed 0, now 1)"),
+    ],
+)
+def test_a_mistake_is_found_before_the_images_are_read(hfc, tmp_path, monkeypatch, change, said):
+    values = PretrainRecipe(
+        image_size=16, msa_blocks=2, epochs=2, warm_up_epochs=1, batch_size=8, decoder_blocks=1
+    )
+    (tmp_path / "pretrained").mkdir()
+    RunFolder("pretrained").begin(values.as_dict() | {"images": 28, "pixels": "0"}, 0, "")
+    calls = []
+    monkeypatch.setattr(unlabelled, "read_unlabelled", lambda *given: calls.append(given))
+    code, _, errors = hfc("pretrain", "photos", *TINY, *change)
+    assert code == 2 and said in errors and calls == []
+
+
+@pytest.mark.parametrize(("epochs", "warm_up"), [(1, 0), (2, 1), (3, 2), (4, 3), (40, 3)])
+def test_the_warm_up_is_shorter_than_a_short_training_unless_given(epochs, warm_up):
+    assert PretrainRecipe(epochs=epochs).as_dict()["warm_up_epochs"] == warm_up
+    with pytest.raises(ValueError, match=rf"below epochs \({epochs}\), got {epochs}"):
+        PretrainRecipe(epochs=epochs, warm_up_epochs=epochs)
 
 
 def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(hfc, monkeypatch):
