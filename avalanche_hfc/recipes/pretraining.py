@@ -1,5 +1,7 @@
 """What a pre-training is: a frozen dataclass of plain values. No torch."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -70,3 +72,19 @@ class PretrainRecipe:
     def as_dict(self) -> dict[str, Any]:
         """The values by name."""
         return asdict(self)
+
+
+def is_pretraining(values: Mapping[str, Any]) -> bool:
+    """Whether these are the values of a pre-training, not of a recipe."""
+    return {setting.name for setting in fields(PretrainRecipe)} <= values.keys()
+
+
+def pretrain_command(values: Mapping[str, Any], seed: int, out: str) -> str:
+    """The command of a pre-training in a folder, with DATA for its images."""
+    epochs = values["epochs"]
+    defaults = PretrainRecipe(epochs=epochs).as_dict() | {"epochs": PretrainRecipe().epochs}
+    given = {"out": out, "seed": seed} | {
+        name: values[name] for name in defaults if values[name] != defaults[name]
+    }
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
+    return shlex.join(["hfc", "pretrain", "DATA", *(word for pair in words for word in pair)])
