@@ -26,6 +26,7 @@ from avalanche_hfc.tasks.compare import (
     model_size,
     note_epochs,
     with_epochs,
+    with_weights,
 )
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished
 
@@ -79,6 +80,11 @@ def read_seeds(context: click.Context, parameter: click.Parameter, text: str) ->
     help="Epochs per step, in place of --minutes  [default: the recipes' own]",
 )
 @click.option(
+    "--weights",
+    metavar="FILE|NAME",
+    help="Of all networks, as from `hfc pretrain`  [default: the recipes' own, small-mae]",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=1,
@@ -101,6 +107,7 @@ def compare(
     steps: int,
     minutes: float | None,
     epochs: int | None,
+    weights: str | None,
     jobs: int,
     out: Path,
     device: str,
@@ -119,6 +126,8 @@ def compare(
     announce_loading()
     names = [name.strip() for name in methods.split(",")]
     recipes = compared_recipes(data, names, steps, skip_bad=skip_bad)
+    if weights is not None:
+        recipes = with_weights(recipes, weights)
     check_writable(out)
     work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
     noted = budget_note(out, minutes, epochs)

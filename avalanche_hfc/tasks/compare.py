@@ -70,6 +70,29 @@ def compared_recipes(
     return [with_data(own, data, skip_bad=skip_bad) for own in recipes]
 
 
+def with_weights(recipes: Sequence[Recipe], weights: str) -> list[Recipe]:
+    """The recipes with networks that start from these weights.
+
+    Args:
+        recipes: A recipe per method.
+        weights: A file, as `hfc pretrain` writes it, or a name of weights that ship with the
+            package.
+
+    Returns:
+        The recipes, in the order given, with the geometry of the file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A network cannot take them.
+    """
+    from avalanche_hfc.engine.build import build_model
+
+    changed = [override(own, {"model.weights": weights}) for own in recipes]
+    for own in changed:
+        build_model(own)  # looks at names and shapes
+    return changed
+
+
 def with_epochs(recipes: Sequence[Recipe], epochs: int) -> list[Recipe]:
     """The recipes with this number of epochs per step; methods that see each image once keep
     one.

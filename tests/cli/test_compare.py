@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import timm
 from image_folders import COLOURS, content, hfc, make_folder, noisy
 from PIL import Image
+from safetensors.torch import save_file
 
 from avalanche_hfc.cli import table_runs
 from avalanche_hfc.cli.main import main
@@ -126,6 +128,26 @@ def test_a_method_that_fails_leaves_the_verdict_on_the_others(
     code, verdict, said = command(monkeypatch, capsys, *alone)
     assert code == 1 and verdict == "" and "Failed: " in said
     assert not (tmp_path / "alone" / "report.html").exists()
+
+
+def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "encoder.safetensors"
+    vit = timm.create_model(
+        "vit_tiny_patch16_224", num_classes=0, img_size=32, patch_size=16, depth=3
+    )
+    save_file(vit.state_dict(), path, {"num_heads": "3"})
+    out = tmp_path / "out"
+    call = ("compare", photos, *SHORT, "--methods", "ncm,hfc", "--seeds", "0", "--epochs", "1")
+    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", path)
+    assert code == 0, said
+    for method, blocks in (("ncm", 3), ("hfc", 2)):  # TSA is the last one
+        note = json.loads((out / f"runs/folder-b0-t2-{method}@small/0/recipe.json").read_text())
+        assert note["recipe"]["model"]["weights"] == str(path)
+        assert note["recipe"]["model"]["patch_size"] == 16
+        assert note["recipe"]["model"]["msa_blocks"] == blocks
+        assert note["weights"].startswith("matched") and "matched 0" not in note["weights"]
+    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", "small-mae")
+    assert code == 2 and f"model.weights {path}, now small-mae" in said
 
 
 def check_verdict(said, out):
@@ -246,6 +268,11 @@ def test_a_planned_comparison_is_extended_by_its_epochs(photos, tmp_path, monkey
         (["--minutes", "0"], "0.* is not in the range"),
         (["--minutes", "3", "--epochs", "2"], "Choose --minutes or --epochs, not both"),
         (["--device", "tpu7"], "No device 'tpu7' here"),
+        (
+            ["--weights", "gone.pth"],
+            "No weights file at .*gone.pth. Allowed: none, timm, small-mae",
+        ),
+        (["--weights", __file__], "a weights file ends in .safetensors, .pth or .pt"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
