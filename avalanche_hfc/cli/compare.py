@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from avalanche_hfc._names import counted
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.seeds import seeds_of
@@ -186,10 +187,6 @@ def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
         f"of {counted(epochs, 'epoch')}{memory}.",
         err=True,
     )
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def write_verdict(

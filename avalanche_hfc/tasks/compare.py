@@ -53,15 +53,20 @@ def compared_recipes(
     for method in dict.fromkeys(methods):
         row, losses = method.removesuffix("+hfc"), "hfc" if method.endswith("+hfc") else "host"
         spec = Spec(dataset, 0, num_steps, None, row, losses, "vit-base", "small")
-        check_row(spec)
         if row in UPPER_BOUNDS:
             raise ValueError(
                 f"{row} trains on all classes at once: an upper bound, not a method to choose."
             )
+        check_row(spec, besides=UPPER_BOUNDS)
         recipes.append(recipe(spec.name))
     if len(recipes) < 2:
         raise ValueError(f"A comparison needs at least two methods, got {', '.join(methods)}.")
     num_classes, _ = smallest_class(dataset, data)
+    if not num_classes:
+        raise ValueError(
+            f"{data} holds no class folders. Put the images of each class into a folder of its "
+            f"own: {Path(data) / 'CLASS' / 'image.jpg'}."
+        )
     if num_classes < num_steps:
         allowed = f"--steps 2 to {num_classes}" if num_classes > 1 else "at least two are needed"
         raise ValueError(

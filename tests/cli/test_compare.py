@@ -286,6 +286,24 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert re.search(said, last), error
 
 
+def test_the_known_methods_are_those_that_can_be_compared(photos, tmp_path, monkeypatch, capsys):
+    call = ("compare", photos, "--methods", "ncm,hfs", "--out", tmp_path / "out")
+    said = command(monkeypatch, capsys, *call)[2]
+    known = re.search(r"Known: (.*?)\. Did", said)[1].split(", ")
+    assert set(compare.COMPARED) <= set(known)
+    assert not set(known) & {"joint", "avalanche-joint"}
+
+
+def test_loose_images_are_told_to_need_a_folder_for_each_class(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "loose"
+    data.mkdir()
+    for number in range(3):
+        Image.fromarray(noisy("ant", number)).save(data / f"{number}.png")
+    code, _, error = command(monkeypatch, capsys, "compare", data, "--out", tmp_path / "out")
+    assert code == 2 and f"{data} holds no class folders. Put" in error.strip().splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("classes", "said"),
     [(["ant"], "has 1 class, too few for 2 steps: at least two are needed"), ([], "alone")],
