@@ -220,8 +220,8 @@ class BudgetNote(NamedTuple):
         beyond = [] if self.work is None else asked.beyond(self.work)
         if beyond and len(finished(runs)) < len(runs):
             raise ValueError(
-                f"{out}: its {self.epochs} epochs were chosen for --minutes {self.minutes:g} and "
-                f"less work ({'; '.join(beyond)}). Choose another --out, or pass --epochs "
+                f"{out}: --epochs {self.epochs} was chosen for --minutes {self.minutes:g} and less "
+                f"work ({'; '.join(beyond)}). Choose another --out, or pass --epochs "
                 f"{self.epochs} in place of --minutes."
             )
 
