@@ -1,4 +1,6 @@
-"""Names in messages: looking one up in a registry with an error that helps, and lists cut short."""
+"""Names in messages: looking one up in a registry with an error that helps, lists cut short, and
+nouns behind a number.
+"""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -56,3 +58,13 @@ def shortened(values: Sequence, limit: int = 10) -> str:
 def printable(name: str) -> str:
     """A name with control characters and undecodable bytes written as escapes."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun, in the plural unless it is 1.
+
+    Example:
+        >>> counted(1, "bad file"), counted(0, "seed")
+        ('1 bad file', '0 seeds')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from avalanche.benchmarks.datasets.dataset_utils import default_dataset_location
 from PIL import Image
 
-from avalanche_hfc._names import shortened
+from avalanche_hfc._names import counted, shortened
 from avalanche_hfc.benchmarks._images import FileImages, Source
 from avalanche_hfc.benchmarks._records import FileRecord
 from avalanche_hfc.benchmarks._tree import class_folders, scan_part
@@ -57,12 +57,13 @@ def read_folder(
 
 def _remarks(checked: DataCheck) -> Iterator[str]:
     if checked.junk:
-        yield f"{len(checked.junk)} files left behind by programs or hidden are skipped."
+        files = counted(len(checked.junk), "file")
+        yield f"Skipped: {files} left behind by programs or hidden."
     if checked.left_out:
-        yield f"{len(checked.left_out)} bad files are left out; recipe.json lists them."
+        yield f"Left out: {counted(len(checked.left_out), 'bad file')}; recipe.json names each."
     notes = sum(len(finding.where) for finding in checked.findings if not finding.bad)
     if notes:
-        yield f"{notes} remarks on the images: `hfc data check {checked.path}` shows them."
+        yield f"{counted(notes, 'remark')} on the images: see `hfc data check {checked.path}`."
 
 
 def read_imagenet(root: Path | str | None, synsets: tuple[str, ...]) -> Source:

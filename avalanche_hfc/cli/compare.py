@@ -2,12 +2,13 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from avalanche_hfc._names import counted
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.seeds import seeds_of
@@ -17,12 +18,16 @@ from avalanche_hfc.tasks.compare import (
     COMPARED,
     MOST_EPOCHS,
     TimeBudget,
+    Work,
+    budget_note,
+    comparable,
     compared_recipes,
-    epochs_chosen_before,
+    compared_runs,
     has_weights,
     model_size,
     note_epochs,
     with_epochs,
+    with_weights,
 )
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished
 
@@ -76,6 +81,11 @@ def read_seeds(context: click.Context, parameter: click.Parameter, text: str) ->
     help="Epochs per step, in place of --minutes  [default: the recipes' own]",
 )
 @click.option(
+    "--weights",
+    metavar="FILE|NAME",
+    help="Of all networks, as from `hfc pretrain`  [default: the recipes' own, small-mae]",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=1,
@@ -98,6 +108,7 @@ def compare(
     steps: int,
     minutes: float | None,
     epochs: int | None,
+    weights: str | None,
     jobs: int,
     out: Path,
     device: str,
@@ -116,8 +127,14 @@ def compare(
     announce_loading()
     names = [name.strip() for name in methods.split(",")]
     recipes = compared_recipes(data, names, steps, skip_bad=skip_bad)
+    if weights is not None:
+        recipes = with_weights(recipes, weights)
     check_writable(out)
-    before = epochs_chosen_before(out, minutes)
+    work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
+    noted = budget_note(out, minutes, epochs)
+    if noted is not None:
+        epochs = noted.epochs
+        noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
     from avalanche_hfc.cli.table_runs import end, run_missing
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.store.data_files import refuse_other_data
@@ -126,29 +143,26 @@ def compare(
     device, reading = check_device(device), time.monotonic()
     source, sizes = real_data(recipes[0], seeds[0], None)
     overhead = time.monotonic() - reading
-    if before is not None:
-        epochs = before
-    elif minutes is not None:
+    if minutes is not None and noted is None:
         measured = timed(recipes, source, device, jobs)
         budget = TimeBudget(recipes, measured, sizes, len(seeds), jobs, overhead)
         epochs = budget.epochs_within(minutes, spent=time.monotonic() - start)
     if epochs is not None:
         recipes = with_epochs(recipes, epochs)
-    runs = [
-        TableRun(own, seed, out / "runs" / own.name / str(seed))
-        for seed in seeds
-        for own in recipes
-    ]
+    runs = compared_runs(recipes, seeds, out)
     there = finished(runs)
     for run in runs:
         refuse_other_data(RunFolder(run.folder), source.records)
-    if minutes is not None and epochs is not None:
-        note_epochs(out, minutes, epochs)
+    if minutes is not None and epochs is not None and noted is None:
+        note_epochs(out, minutes, epochs, work)
     tell(recipes, seeds)
     options = {"out": out, "data": None, "jobs": jobs, "device": device, "workers": None}
     missing = [run for run in runs if run not in there]
-    end(run_missing(runs, missing, {**options, "scale": "small", "on": "local"}))
-    write_verdict(runs, out, data)
+    done = run_missing(runs, missing, {**options, "scale": "small", "on": "local"})
+    remaining, failed = comparable(runs, done.failed)
+    if len({run.recipe.name for run in remaining}) > 1:
+        write_verdict(remaining, out, data, failed)
+    end(done)
 
 
 def timed(recipes: Sequence[Recipe], source: "Source", device: str, jobs: int) -> list["Measured"]:
@@ -175,12 +189,12 @@ def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
     )
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def write_verdict(runs: Sequence[TableRun], out: Path, data: Path) -> None:
-    """Write the page, and print its verdict."""
+def write_verdict(
+    runs: Sequence[TableRun], out: Path, data: Path, failed: Mapping[str, str]
+) -> None:
+    """Write the page, and print its verdict. `failed` are methods that it has to do without, with
+    the reason.
+    """
     from avalanche_hfc.report.page import write_pages
     from avalanche_hfc.report.verdict import make_verdict, spoken
 
@@ -194,6 +208,7 @@ def write_verdict(runs: Sequence[TableRun], out: Path, data: Path) -> None:
             for name, folder in first.items()
             if has_weights(folder)
         },
+        failed,
     )
     page, *_ = write_pages(report, out)
     click.echo(f"{spoken(report)}\nPage: {page}")

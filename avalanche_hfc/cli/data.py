@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from avalanche_hfc._names import counted
+
 SHOWN = 5
 
 
@@ -39,7 +41,7 @@ def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool) -> None:
         sys.exit(1 if result.stops else 0)
     click.echo(f"{path}: {result.num_images} images in {len(result.class_names)} classes")
     if result.junk:
-        click.echo(f"skipped {len(result.junk)} files left behind by programs or hidden")
+        click.echo(f"skipped {counted(len(result.junk), 'file')} left behind by programs or hidden")
     for finding in result.findings:
         word = "stops " if finding.stops else "left out" if finding.bad else "note  "
         places = [shown_path for shown_path in finding.where if shown_path]

@@ -17,6 +17,10 @@ from avalanche_hfc.cli.loading import announce_loading
 if TYPE_CHECKING:
     from avalanche_hfc.tasks.predict import Prediction
 
+HEAD = "head"
+TITLES = {HEAD: "head", "nearest mean": "nearest means"}
+FIELDS = {HEAD: ("classes", "probability"), "nearest mean": ("nearest", "cosine")}  # of JSON
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -47,8 +51,9 @@ def predict(
 
     An IMAGE may be a folder: all images in it, at any depth. Images of any size are resized as in
     the run's evaluation. Where the method also has means of exemplars, the nearest are named, with
-    the cosine between image and mean. RUN may be the folder of a recipe that holds one run. Exit
-    code 1 if an image cannot be read; the others are answered.
+    the cosine between image and mean. The classifier that the run's accuracy is measured by comes
+    first: the nearest means for icarl, the head for most methods. RUN may be the folder of a recipe
+    that holds one run. Exit code 1 if an image cannot be read; the others are answered.
     """
     if as_json and as_csv:
         raise click.UsageError("Choose --json or --csv, not both.")
@@ -70,15 +75,18 @@ def predict(
 
 
 def as_object(found: "Prediction") -> dict[str, object]:
-    """A prediction as JSON has it."""
+    """A prediction as JSON has it: `class` is the answer, of the classifier that is named."""
     if found.error is not None:
         return {"path": str(found.path), "error": found.error}
+    first, names = found.classifiers[0]
     answer: dict[str, object] = {
         "path": str(found.path),
-        "classes": [{"class": name, "probability": value} for name, value in found.head],
+        "class": names[0][0],
+        "classifier": first,
     }
-    if found.nearest is not None:
-        answer["nearest"] = [{"class": name, "cosine": value} for name, value in found.nearest]
+    for classifier, names in found.classifiers:
+        key, value = FIELDS[classifier]
+        answer[key] = [{"class": name, value: number} for name, number in names]
     return answer
 
 
@@ -86,7 +94,7 @@ def print_rows(predictions: Sequence["Prediction"]) -> None:
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(("path", "classifier", "rank", "class", "value"))
     for found in predictions:
-        for classifier, names in (("head", found.head), ("nearest mean", found.nearest or [])):
+        for classifier, names in found.classifiers:
             rows.writerows(
                 (found.path, classifier, rank, name, value)
                 for rank, (name, value) in enumerate(names, 1)
@@ -98,9 +106,9 @@ def print_lines(predictions: Sequence["Prediction"]) -> None:
         if found.error is not None:
             continue
         click.echo(printable(str(found.path)))
-        for name, probability in found.head:
-            click.echo(f"  {probability:6.1%}  {name}")
-        if found.nearest is not None:
-            click.echo("  nearest means")
-            for name, cosine in found.nearest:
-                click.echo(f"  {cosine:6.3f}  {name}")
+        for place, (classifier, names) in enumerate(found.classifiers):
+            if place or classifier != HEAD:
+                click.echo(f"  {TITLES[classifier]}")
+            for name, value in names:
+                text = f"{value:6.1%}" if classifier == HEAD else f"{value:6.3f}"
+                click.echo(f"  {text}  {name}")

@@ -12,6 +12,7 @@ import click
 from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
+from avalanche_hfc.store.run_folder import RunFolder
 
 
 def settings_as_options(command: Callable) -> Callable:
@@ -22,7 +23,7 @@ def settings_as_options(command: Callable) -> Callable:
             f"--{field.name.replace('_', '-')}",
             type=option_type,
             default=field.default,
-            show_default=True,
+            show_default=field.default is not None,
             help=field.metadata["help"],
         )(command)
     return command
@@ -53,27 +54,33 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     OUT/encoder.safetensors, which --model.weights of `hfc run` loads. The same command resumes a
     run that was stopped.
     """
-    recipe = PretrainRecipe(**values)
+    recipe = PretrainRecipe(**{name: value for name, value in values.items() if value is not None})
     announce_loading()
     from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
-    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS
+    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS, check_pretraining, epochs_kept
     from avalanche_hfc.engine.pretrain import pretrain as train
 
+    check_pretraining(recipe, seed, out, device)
     images = read_unlabelled(data, recipe.image_size)
     for remark in images.remarks:
         click.echo(remark, err=True)
+    was_finished = RunFolder(out).finished
     bar = _bar(recipe.epochs, out)
     try:
         train(recipe, seed, out, images, device=device, progress=bar)
     except KeyboardInterrupt:
         bar.close()
-        again = shlex.join(["hfc", *sys.argv[1:]])
+        again, kept = shlex.join(["hfc", *sys.argv[1:]]), epochs_kept(out)
         click.echo(
-            f"\nhfc: stopped. What is done is kept in {out}. This resumes it:\n{again}", err=True
+            f"\nhfc: stopped. {out} keeps {kept} of {recipe.epochs} epochs. This goes on with "
+            f"epoch {kept + 1}:\n{again}",
+            err=True,
         )
         sys.exit(130)
     finally:
         bar.close()
+    if was_finished:
+        click.echo("This pre-training is finished; nothing was done.", err=True)
     click.echo(f"Weights: {out / WEIGHTS}. Reconstructions: {out / PICTURES}.")
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ from avalanche_hfc.models import ViTEncoder
 from avalanche_hfc.models.masked_autoencoder import MaskedAutoencoder
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes.pretraining import PretrainRecipe
-from avalanche_hfc.store.checkpoint import load_checkpoint
+from avalanche_hfc.store.checkpoint import NAMES, load_checkpoint
+from avalanche_hfc.store.checkpoint_note import Damaged, read_note
 from avalanche_hfc.store.rows import RowFile, replace_file
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
@@ -105,6 +107,36 @@ def pretrain(
             replace_file(run_folder.path / WEIGHTS, training.weights())
             to_pil_image(training.pictures()).save(run_folder.path / PICTURES)
             run_folder.finish()
+
+
+def check_pretraining(recipe: PretrainRecipe, seed: int, folder: Path | str, device: str) -> None:
+    """Look for what is wrong whatever the images are, before they are read.
+
+    Args:
+        recipe: As in `pretrain`.
+        seed: As in `pretrain`.
+        folder: As in `pretrain`.
+        device: As in `pretrain`.
+
+    Raises:
+        ValueError: There is no such device; a network that cannot be built; a folder of another
+            recipe.
+    """
+    check_device(device)
+    with torch.random.fork_rng(devices=[]):
+        build_autoencoder(recipe)
+    run_folder = RunFolder(folder)
+    held = (run_folder.metadata() or {"recipe": {}})["recipe"]
+    of_images = {name: held[name] for name in ("images", "pixels") if name in held}
+    run_folder.check(recipe.as_dict() | of_images, seed)
+
+
+def epochs_kept(folder: Path | str) -> int:
+    """The number of epochs after which a stopped pre-training goes on."""
+    for name in NAMES:
+        with suppress(Damaged):
+            return int(read_note(RunFolder(folder).checkpoints / name)["epoch"]) + 1
+    return 0
 
 
 def _train(

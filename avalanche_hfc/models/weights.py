@@ -3,7 +3,8 @@
 import math
 import pickle
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -20,6 +21,7 @@ from avalanche_hfc.models.heads import GrowingLinear
 
 PACKAGED = Path(__file__).parents[1] / "weights"  # files that ship with the package
 BACKBONE = "backbone."  # where TSAViT keeps the encoder
+BLOCK = re.compile(r"((?:.*\.)?blocks)\.(\d+)\.")  # of a ViT
 PARALLEL = "module."  # put in front of every name by DataParallel
 
 
@@ -89,7 +91,8 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
     The file is a state dict, or has one under ``"model"`` or ``"state_dict"``; it is read as data
     and never unpickled into objects. Position embeddings are resampled to the module's grid; a
     growing head takes any number of rows. A file that states its number of heads must be that of
-    the module. Nothing is copied unless everything fits.
+    the module; of the blocks of a ViT it may have more than the module, not fewer. Nothing is
+    copied unless everything fits.
 
     Args:
         module: The module.
@@ -100,7 +103,8 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file cannot be read, no name matches, or a shape differs.
+        ValueError: If the file cannot be read, no name matches, a shape differs, or it has fewer
+            blocks than the module.
 
     Example:
         >>> import tempfile, torch
@@ -132,6 +136,7 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
             f"{path}: no tensor of this file belongs to {type(module).__name__}. File: "
             f"{_few(entries)}. Module: {_few(current)}."
         )
+    _check_blocks(module, incoming, path)
     resampled = []
     for name, tensor in incoming.items():
         if tensor.shape != current[name].shape and not _grows(module, name, tensor):
@@ -192,6 +197,28 @@ def _check_heads(module: nn.Module, path: Path) -> None:
             f"{path}: the file has {stated} attention heads, {type(module).__name__} has "
             f"{num_heads}."
         )
+
+
+def blocks_in(names: Iterable[str]) -> dict[str, int]:
+    """The number of blocks behind each prefix of the names of tensors.
+
+    Example:
+        >>> blocks_in(["norm.bias", "blocks.0.norm1.bias", "blocks.1.norm1.bias"])
+        {'blocks': 2}
+    """
+    found = dict.fromkeys(match.groups() for name in names if (match := BLOCK.match(name)))
+    return dict(Counter(prefix for prefix, _ in found))
+
+
+def _check_blocks(module: nn.Module, incoming: State, path: Path) -> None:
+    """Refuse a file of fewer blocks: the others would start at random."""
+    needed = blocks_in(module.state_dict())
+    for prefix, number in blocks_in(incoming).items():
+        if number < needed[prefix]:
+            raise ValueError(
+                f"{path}: the file has {number} blocks, {type(module).__name__} has "
+                f"{needed[prefix]}. Choose msa_blocks of at most {number}."
+            )
 
 
 def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:

@@ -11,7 +11,7 @@ from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import read_class_order
-from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, fitted
+from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, check_blocks, fitted
 
 FIXED = tuple(
     f"{part}.{name}" for part, name in CHOSEN.items()
@@ -67,6 +67,8 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         changed = {**dict.fromkeys([*GEOMETRY[1:], *packaged]), **changed}
     of_file = fitted(leaves, changed)
     changed = {leaf: v for leaf, v in (changed | of_file).items() if v != leaves[leaf]}
+    if not changed.keys().isdisjoint(("model.weights", "model.msa_blocks")):
+        check_blocks(leaves | changed)
     given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
     sources = {**recipe.sources, **given_by}
     overrides = {**recipe.overrides, **changed}

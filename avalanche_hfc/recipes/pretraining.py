@@ -1,11 +1,14 @@
 """What a pre-training is: a frozen dataclass of plain values. No torch."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from avalanche_hfc.recipes.schema import positive
 
 DTYPES = ("float16", "float32")
+WARM_UP = 3  # epochs, if there are more
 
 
 def setting(default: Any, help: str) -> Any:
@@ -15,7 +18,8 @@ def setting(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRecipe:
-    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`.
+    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`; the
+    warm-up is of three epochs, or of all but one if there are fewer.
 
     Raises:
         ValueError: A value is out of its range.
@@ -37,11 +41,16 @@ class PretrainRecipe:
     batch_size: int = setting(256, "Images per update; an incomplete last batch is left out.")
     lr: float = setting(1e-3, "Highest learning rate of AdamW.")
     weight_decay: float = setting(0.05, "Of AdamW; norms and biases have none.")
-    warm_up_epochs: int = setting(3, "Epochs in which the learning rate rises.")
+    warm_up_epochs: int = setting(
+        None,
+        f"Epochs in which the learning rate rises  [default: {WARM_UP}, or epochs - 1 if less]",
+    )
     smallest_crop: float = setting(0.4, "Smallest area of a random crop; 1 is the whole image.")
     dtype: str = setting("float32", "Of the weights file: float16 or float32.")
 
     def __post_init__(self) -> None:
+        if self.warm_up_epochs is None:
+            object.__setattr__(self, "warm_up_epochs", min(WARM_UP, self.epochs - 1))
         may_be_zero = ("warm_up_epochs", "weight_decay")
         for setting in fields(self):
             value = getattr(self, setting.name)
@@ -63,3 +72,19 @@ class PretrainRecipe:
     def as_dict(self) -> dict[str, Any]:
         """The values by name."""
         return asdict(self)
+
+
+def is_pretraining(values: Mapping[str, Any]) -> bool:
+    """Whether these are the values of a pre-training, not of a recipe."""
+    return {setting.name for setting in fields(PretrainRecipe)} <= values.keys()
+
+
+def pretrain_command(values: Mapping[str, Any], seed: int, out: str) -> str:
+    """The command of a pre-training in a folder, with DATA for its images."""
+    epochs = values["epochs"]
+    defaults = PretrainRecipe(epochs=epochs).as_dict() | {"epochs": PretrainRecipe().epochs}
+    given = {"out": out, "seed": seed} | {
+        name: values[name] for name in defaults if values[name] != defaults[name]
+    }
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
+    return shlex.join(["hfc", "pretrain", "DATA", *(word for pair in words for word in pair)])

@@ -10,7 +10,7 @@ cifar100-b0-t10-mymethods:Mine@small.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -87,8 +87,13 @@ def data_sets(scale: str) -> tuple[str, ...]:
     }[scale]
 
 
-def check_row(spec: Spec) -> None:
-    rows = [name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in CANNOT_RUN]
+def check_row(spec: Spec, *, besides: Collection[str] = ()) -> None:
+    """A ValueError for a method that is unknown, with the known ones; those in `besides` are not
+    named.
+    """
+    rows = [
+        name for name in dict.fromkeys([*METHODS, *ROWS]) if name not in (*CANNOT_RUN, *besides)
+    ]
     if not is_user_method(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
         if spec.row.isdigit():

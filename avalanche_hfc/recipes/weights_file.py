@@ -21,7 +21,6 @@ GEOMETRY = (
     "model.msa_blocks",
 )
 PATCHES = re.compile(r"(?:.*\.)?patch_embed\.proj\.weight")
-BLOCK = re.compile(r"(?:.*\.)?blocks\.(\d+)\.")
 
 
 def geometry_of(path: Path) -> dict[str, Value]:
@@ -34,14 +33,14 @@ def geometry_of(path: Path) -> dict[str, Value]:
         Values by leaf: those of timm's backbone of this width, whose own geometry the leaves at
         None stand for. Empty for a file that is of no plain ViT of timm.
     """
-    from avalanche_hfc.models.weights import read_tensors
+    from avalanche_hfc.models.weights import blocks_in, read_tensors
 
     tensors = read_tensors(path)
     patches = [tensor for name, tensor in tensors.items() if PATCHES.fullmatch(name)]
     if len(patches) != 1 or patches[0].ndim != 4 or patches[0].shape[0] not in BACKBONES:
         return {}
     width, _, patch_size, _ = patches[0].shape
-    depth = len({match[1] for name in tensors if (match := BLOCK.match(name))})
+    depth = max(blocks_in(tensors).values(), default=0)
     return {
         "model.backbone": BACKBONES[width],
         "model.embed_dim": None,
@@ -65,3 +64,24 @@ def fitted(leaves: dict[str, Value], changed: dict[str, Value]) -> dict[str, Val
         blocks = int(str(geometry["model.msa_blocks"]))
         geometry["model.msa_blocks"] = blocks - 1  # TSA is the last one
     return geometry
+
+
+def check_blocks(leaves: dict[str, Value]) -> None:
+    """A ValueError for a network with more blocks than its weights file, which would start the
+    others at random.
+    """
+    weights, blocks = leaves.get("model.weights"), leaves.get("model.msa_blocks")
+    if not isinstance(weights, str) or not isinstance(blocks, int):
+        return
+    from avalanche_hfc.models.weights import PACKAGED, blocks_in, read_tensors
+
+    packaged = PACKAGED / f"{weights}.safetensors"
+    path = packaged if packaged.is_file() else Path(weights)
+    if not path.is_file():
+        return
+    held = max(blocks_in(read_tensors(path)).values(), default=0)
+    if 0 < held < blocks:
+        raise ValueError(
+            f"model.msa_blocks must be at most {held}, the blocks of the weights file {weights}, "
+            f"got {blocks}. Or start at random: --model.weights none."
+        )

@@ -24,6 +24,7 @@ from avalanche_hfc.store.read import Group, RunData
 
 MOST_CLASSES = 5  # that a sentence names
 FEW_SEEDS = 5  # below this number a test finds large differences only
+COARSE = 100  # test images: with fewer, one image is more than a point
 CLOSE = 1.0  # points: a faster method may be this much lower
 PERCENT = ("average", "last", "forgetting")
 HEAD = (
@@ -81,7 +82,8 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
 
     Args:
         rows: A row per method and seed with the columns `method`, `seed`, `average` and `last` in
-            percent, `seconds`, `exemplars` and `megabytes` (nan if not known).
+            percent, `images` tested after the last step, `seconds`, `exemplars` and `megabytes`
+            (nan if not known).
         fallen: For each method the points that each class has fallen below its best, by name, the
             largest first.
 
@@ -106,6 +108,7 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
         *_highest_last(rows, means, method),
         _cost(means, method),
         _forgotten(method, fallen[method]),
+        _tested(int(rows["images"].min())),
     ]
     return Verdict(method, highest, sentences)
 
@@ -186,6 +189,13 @@ def _forgotten(method: str, fallen: pd.Series) -> str:
     )
 
 
+def _tested(images: int) -> str:
+    said = f"The accuracies stand on {images} test images after the last step, on fewer before it."
+    if images >= COARSE:
+        return said
+    return f"{said} They are coarse: one image is {number(100 / images)} points."
+
+
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -215,6 +225,7 @@ def result_rows(groups: Sequence[Group], sizes: Mapping[str, int | None]) -> pd.
                     "method": group.label,
                     "seed": run.seed,
                     **{name: 100 * numbers[name] for name in PERCENT},
+                    "images": int(run.steps["images"].iloc[-1]),
                     "seconds": numbers["seconds"],
                     "exemplars": _num_exemplars(run),
                     "megabytes": math.nan if size is None else size / 1e6,
@@ -249,7 +260,11 @@ def fallen_classes(group: Group) -> pd.Series:
 
 
 def make_verdict(
-    folders: Sequence[Path], title: str, sizes: Mapping[str, int | None], predict: Mapping[str, str]
+    folders: Sequence[Path],
+    title: str,
+    sizes: Mapping[str, int | None],
+    predict: Mapping[str, str],
+    failed: Mapping[str, str] | None = None,
 ) -> Report:
     """A report on runs of several methods whose first section is the verdict.
 
@@ -258,18 +273,25 @@ def make_verdict(
         title: The title of the page.
         sizes: As in `result_rows`.
         predict: The command that uses a run of a recipe, by the recipe's name.
+        failed: Why a method has no runs to compare, by the method's name.
 
     Returns:
         The report, for `write_pages`; `spoken` gives its verdict as text.
     """
-    summary = partial(verdict_blocks, sizes=sizes, predict=predict)
+    summary = partial(verdict_blocks, sizes=sizes, predict=predict, failed=failed or {})
     return replace(make_report(folders, summary=summary), title=title)
 
 
 def verdict_blocks(
-    comparison: Comparison, *, sizes: Mapping[str, int | None], predict: Mapping[str, str]
+    comparison: Comparison,
+    *,
+    sizes: Mapping[str, int | None],
+    predict: Mapping[str, str],
+    failed: Mapping[str, str],
 ) -> list:
-    """The sentences, the command that uses the method, and a row per method, best first."""
+    """The sentences, the methods that failed, the command that uses the method, and a row per
+    method, best first.
+    """
     rows = result_rows(comparison.groups, sizes)
     found = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
     names = {group.label: str(group.recipe["name"]) for group in comparison.groups}
@@ -279,7 +301,8 @@ def verdict_blocks(
         if command is None
         else [Text(f"To classify images with {found.method}:"), Command(command)]
     )
-    return [*map(Text, found.sentences), *usage, _table(comparison, rows, found)]
+    left_out = [f"{method} is not compared: {reason}" for method, reason in failed.items()]
+    return [*map(Text, [*found.sentences, *left_out]), *usage, _table(comparison, rows, found)]
 
 
 def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:

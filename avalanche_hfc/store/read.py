@@ -10,7 +10,12 @@ import pandas as pd
 
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc.store.rows import whole_lines
-from avalanche_hfc.store.run_folder import RunFolder, read_recipe_note, settings
+from avalanche_hfc.store.run_folder import (
+    RunFolder,
+    read_recipe_note,
+    refuse_pretraining,
+    settings,
+)
 
 NEEDED = {
     "steps": ("step", "classes", "accuracy"),
@@ -214,6 +219,7 @@ def _read(path: Path) -> RunData | None:
     held = read_recipe_note(path)
     if held is None:
         raise ValueError(f"{path} is no run folder: it has no recipe.json.")
+    refuse_pretraining(path, held)
     files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
     _check_classes(path, files)
     steps = files.pop("steps")

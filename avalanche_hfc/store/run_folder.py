@@ -14,6 +14,7 @@ from pathlib import Path
 from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
+from avalanche_hfc.recipes.pretraining import is_pretraining, pretrain_command
 from avalanche_hfc.recipes.schema import Recipe, with_current_names
 from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.store.checkpoint_note import Damaged, check_rows, read_note
@@ -320,6 +321,24 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
     return {**content, "recipe": with_current_names(content["recipe"])}
 
 
+def refuse_pretraining(folder: Path, held: Record) -> None:
+    """A ValueError for a folder of `hfc pretrain`, with the command that it goes on with.
+
+    Args:
+        folder: The folder.
+        held: What its recipe.json holds.
+    """
+    if not is_pretraining(held["recipe"]):
+        return
+    again = pretrain_command(held["recipe"], held.get("seed", 0), str(folder))
+    state = (
+        "is a finished pre-training: --model.weights of `hfc run` takes its encoder.safetensors."
+        if "finished" in held
+        else f"is a pre-training, which its own command resumes: {again}"
+    )
+    raise ValueError(f"{folder} is no run: it {state}")
+
+
 def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
     """The recipe that a run folder holds.
 
@@ -334,6 +353,7 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
     held = run_folder.metadata()
     if held is None:
         raise FileNotFoundError(f"{run_folder.path} is no run folder: it has no recipe.json.")
+    refuse_pretraining(run_folder.path, held)
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:
         raise ValueError(

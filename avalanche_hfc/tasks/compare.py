@@ -7,14 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.names import Spec
 from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS
 from avalanche_hfc.recipes.user_data import check_row, smallest_class, with_data
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import RunFolder, as_json
+from avalanche_hfc.tasks.table import TableRun, finished
 
 if TYPE_CHECKING:
     from avalanche_hfc.tasks.plan import Measured, Sizes
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 COMPARED = ("ncm", "frozen-replay", "herding-replay", "icarl", "podnet", "hfc")
 MOST_EPOCHS = 50  # of a step, however long the time budget
 PLANNED = 0.7  # of the time budget: a run also builds, saves and evaluates, and the page takes time
+RUN_SECONDS = 0.5  # of any run, however few its images: its folder, its rows
 NOTE = "compare.json"
 
 
@@ -50,15 +53,20 @@ def compared_recipes(
     for method in dict.fromkeys(methods):
         row, losses = method.removesuffix("+hfc"), "hfc" if method.endswith("+hfc") else "host"
         spec = Spec(dataset, 0, num_steps, None, row, losses, "vit-base", "small")
-        check_row(spec)
         if row in UPPER_BOUNDS:
             raise ValueError(
                 f"{row} trains on all classes at once: an upper bound, not a method to choose."
             )
+        check_row(spec, besides=UPPER_BOUNDS)
         recipes.append(recipe(spec.name))
     if len(recipes) < 2:
         raise ValueError(f"A comparison needs at least two methods, got {', '.join(methods)}.")
     num_classes, _ = smallest_class(dataset, data)
+    if not num_classes:
+        raise ValueError(
+            f"{data} holds no class folders. Put the images of each class into a folder of its "
+            f"own: {Path(data) / 'CLASS' / 'image.jpg'}."
+        )
     if num_classes < num_steps:
         allowed = f"--steps 2 to {num_classes}" if num_classes > 1 else "at least two are needed"
         raise ValueError(
@@ -68,12 +76,44 @@ def compared_recipes(
     return [with_data(own, data, skip_bad=skip_bad) for own in recipes]
 
 
+def with_weights(recipes: Sequence[Recipe], weights: str) -> list[Recipe]:
+    """The recipes with networks that start from these weights.
+
+    Args:
+        recipes: A recipe per method.
+        weights: A file, as `hfc pretrain` writes it, or a name of weights that ship with the
+            package.
+
+    Returns:
+        The recipes, in the order given, with the geometry of the file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A network cannot take them.
+    """
+    from avalanche_hfc.engine.build import build_model
+
+    changed = [override(own, {"model.weights": weights}) for own in recipes]
+    for own in changed:
+        build_model(own)  # looks at names and shapes
+    return changed
+
+
 def with_epochs(recipes: Sequence[Recipe], epochs: int) -> list[Recipe]:
     """The recipes with this number of epochs per step; methods that see each image once keep
     one.
     """
     return [
         own if own.method.name in ONE_PASS else override(own, {"train.epochs": str(epochs)})
+        for own in recipes
+    ]
+
+
+def compared_runs(recipes: Sequence[Recipe], seeds: Sequence[int], out: Path) -> list[TableRun]:
+    """A run of each recipe and seed, a seed of all recipes before the next."""
+    return [
+        TableRun(own, seed, out / "runs" / own.name / str(seed))
+        for seed in seeds
         for own in recipes
     ]
 
@@ -91,7 +131,7 @@ class TimeBudget:
         sizes: The images of each step.
         num_seeds: Runs of each recipe.
         jobs: Runs at a time.
-        overhead: Seconds that a run takes before it trains.
+        overhead: Seconds that a run takes to read the data.
     """
 
     recipes: Sequence[Recipe]
@@ -103,12 +143,17 @@ class TimeBudget:
 
     def seconds(self, epochs: int) -> float:
         """Of all runs, at most: the longest may start last, when the other jobs are done."""
-        from avalanche_hfc.tasks.plan import estimate
-
         pairs = zip(with_epochs(self.recipes, epochs), self.measured, strict=True)
-        runs = [estimate(own, self.sizes, found).seconds + self.overhead for own, found in pairs]
+        runs = [self._of_run(own, found) for own, found in pairs]
         longest = max(runs)
         return (self.num_seeds * sum(runs) - longest) / self.jobs + longest
+
+    def _of_run(self, own: Recipe, found: "Measured") -> float:
+        """Of one run: its images, and what it costs whatever their number."""
+        from avalanche_hfc.tasks.plan import estimate
+
+        fixed = found.building + len(self.sizes.steps) * found.of_a_step + RUN_SECONDS
+        return self.overhead + fixed + estimate(own, self.sizes, found).seconds
 
     def epochs_within(self, minutes: float | int, *, spent: float | int = 0) -> int:
         """The largest number of epochs with which all runs finish in time.
@@ -134,12 +179,61 @@ class TimeBudget:
         )
 
 
-def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
-    """The epochs that an earlier call chose for the same time budget; None if there was none.
+class Work(NamedTuple):
+    """What a comparison is asked to train."""
+
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    steps: int
+    jobs: int
+
+    def beyond(self, planned: "Work") -> list[str]:
+        """What takes longer than the plan, each with both values: a method, a seed or a number of
+        steps that was not planned, or fewer runs at a time.
+        """
+        more = (
+            ("methods", ",".join, not set(self.methods) <= set(planned.methods)),
+            ("seeds", _ranges, not set(self.seeds) <= set(planned.seeds)),
+            ("steps", str, self.steps != planned.steps),
+            ("jobs", str, self.jobs < planned.jobs),
+        )
+        return [
+            f"--{name} {text(getattr(self, name))}, planned {text(getattr(planned, name))}"
+            for name, text, is_more in more
+            if is_more
+        ]
+
+
+class BudgetNote(NamedTuple):
+    """The epochs that a call chose for a time budget, and the work that it planned; None in notes
+    of earlier versions.
+    """
+
+    minutes: float
+    epochs: int
+    work: Work | None
+
+    def refuse_more(self, asked: Work, out: Path, runs: Sequence[TableRun]) -> None:
+        """A ValueError where the epochs of the note do not keep to its time budget: more than the
+        planned work is asked for, and some of these runs are still to be trained.
+        """
+        beyond = [] if self.work is None else asked.beyond(self.work)
+        if beyond and len(finished(runs)) < len(runs):
+            raise ValueError(
+                f"{out}: --epochs {self.epochs} was chosen for --minutes {self.minutes:g} and less "
+                f"work ({'; '.join(beyond)}). Choose another --out, or pass --epochs "
+                f"{self.epochs} in place of --minutes."
+            )
+
+
+def budget_note(out: Path, minutes: float | int | None, epochs: int | None) -> BudgetNote | None:
+    """What an earlier call noted for the same time budget, or with the epochs that are now given in
+    its place; None if there was none.
 
     Args:
         out: The folder of the comparison.
         minutes: The time budget of this call.
+        epochs: The epochs that this call gives in place of a time budget.
 
     Raises:
         ValueError: The comparison was started with another time budget, or the note is damaged.
@@ -147,29 +241,72 @@ def epochs_chosen_before(out: Path, minutes: float | int | None) -> int | None:
     path = out / NOTE
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        before, epochs = float(held["minutes"]), int(held["epochs"])
+        noted = BudgetNote(float(held["minutes"]), int(held["epochs"]), _work(held))
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError):
         raise ValueError(
             f"{path} is not the note of a comparison. Move it away, or choose another --out."
         ) from None
-    if before != minutes:
+    if minutes is None and epochs == noted.epochs:
+        return None
+    if minutes != noted.minutes:
         now = "without it" if minutes is None else f"now {minutes:g}"
         raise ValueError(
-            f"{out} was started with --minutes {before:g}, {now}. Choose another --out, or pass "
-            "the old value."
+            f"{out} was started with --minutes {noted.minutes:g}, {now}. Choose another --out, or "
+            f"pass the old value or its --epochs {noted.epochs}."
         )
-    return epochs
+    return noted
 
 
-def note_epochs(out: Path, minutes: float, epochs: int) -> None:
+def _work(held: Json) -> Work | None:
+    if "seeds" not in held:
+        return None
+    methods, seeds = tuple(map(str, held["methods"])), tuple(map(int, held["seeds"]))
+    return Work(methods, seeds, int(held["steps"]), int(held["jobs"]))
+
+
+def note_epochs(out: Path, minutes: float, epochs: int, work: Work) -> None:
     """Keep the choice for the call that resumes the runs."""
     out.mkdir(parents=True, exist_ok=True)
-    replace_file(out / NOTE, as_json({"minutes": minutes, "epochs": epochs}))
+    note = {"minutes": minutes, "epochs": epochs, **work._asdict()}
+    replace_file(out / NOTE, as_json(note))
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as a user writes them: 0-4 or 0,2,5."""
+    first, last = min(seeds), max(seeds)
+    if len(seeds) > 1 and sorted(seeds) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seeds))
 
 
 # What was learned
+
+
+def comparable(
+    runs: Sequence[TableRun], failed: Sequence[tuple[TableRun, str]]
+) -> tuple[list[TableRun], dict[str, str]]:
+    """The runs of the methods of which none failed, and why each of the others cannot be compared.
+
+    Args:
+        runs: All runs of a comparison.
+        failed: Those that failed, with the reason.
+
+    Returns:
+        The runs that remain, and a reason for each method that is left out, by its name.
+    """
+    reasons: dict[str, str] = {}
+    for run, said in failed:
+        reasons.setdefault(run.recipe.name, f"seed {run.seed} failed: {said.splitlines()[-1]}")
+    labels = {run.recipe.name: method_label(run.recipe) for run in runs}
+    remaining = [run for run in runs if run.recipe.name not in reasons]
+    return remaining, {labels[name]: reason for name, reason in reasons.items()}
+
+
+def method_label(own: Recipe) -> str:
+    """The method of a recipe of `compared_recipes` as a user writes it: icarl, or icarl+hfc."""
+    return own.name.split("-", 3)[3].rpartition("@")[0]
 
 
 def model_size(folder: Path) -> int | None:

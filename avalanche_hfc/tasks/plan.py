@@ -81,12 +81,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a few batches tell of a method on a device; as in `Estimate`."""
+    """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
+    that a run takes to build its network, `of_a_step` those that a step takes besides its images,
+    as for its exemplars and its checkpoint.
+    """
 
     rates: tuple[float, float]
     eval_rate: float
     memory: int
     checkpoint: int
+    building: float = 0.0
+    of_a_step: float = 0.0
 
 
 def plan(
@@ -156,14 +161,20 @@ def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int
     RNGManager.set_random_seeds(seed)
     trial = shortened_recipe(without_weights(recipe))
     benchmark = trial_benchmark(trial, source, batches)
-    watch = Stopwatch()
+    watch, start = Stopwatch(), time.perf_counter()
     strategy = runnable(build_strategy(trial, build_model(trial), device=device, plugins=(watch,)))
+    built = time.perf_counter()
     train_trial(strategy, benchmark)
+    trained = time.perf_counter()
+    checkpoint = checkpoint_bytes(strategy)
+    saved = time.perf_counter()
     return Measured(
         rates=(watch.rate(0), watch.rate(max(watch.steps))),
         eval_rate=evaluation_rate(strategy, benchmark),
         memory=peak_memory(strategy.device),
-        checkpoint=checkpoint_bytes(strategy),
+        checkpoint=checkpoint,
+        building=built - start,
+        of_a_step=(trained - built - watch.seconds) / len(benchmark.train_stream) + saved - trained,
     )
 
 
@@ -305,6 +316,11 @@ class Stopwatch(SupervisedPlugin):
         if strategy.device.type == "cuda":
             torch.cuda.synchronize(strategy.device)
         return time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Of all batches."""
+        return sum(seconds for timed in self.steps.values() for seconds, _ in timed)
 
     def rate(self, step: int) -> float:
         """Images a second of a step, its first batch left out where there are more."""

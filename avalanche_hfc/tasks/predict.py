@@ -14,19 +14,30 @@ from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.tasks.finished_run import FinishedRun
 
+HEAD, NEAREST = "head", "nearest mean"  # the classifiers by name
 Ranked = list[tuple[str, float]]
 
 
 class Prediction(NamedTuple):
     """Class names, best first: `head` with probabilities (softmax over the classes learned),
     `nearest` with the cosine of the image's feature and the mean of a class's exemplars; None where
-    the method has no such means. `error` says why an image cannot be read; it has no names then.
+    the method has no such means. `by_means`: the accuracy of the run is that of the nearest means,
+    which are the answer then. `error` says why an image cannot be read; it has no names then.
     """
 
     path: Path
     head: Ranked
     nearest: Ranked | None
     error: str | None = None
+    by_means: bool = False
+
+    @property
+    def classifiers(self) -> list[tuple[str, Ranked]]:
+        """What each classifier names, under its own name; first the one that the run is measured
+        by, which is the answer.
+        """
+        both = [(HEAD, self.head), *([] if self.nearest is None else [(NEAREST, self.nearest)])]
+        return both[::-1] if self.by_means else both
 
 
 def predict(
@@ -61,7 +72,7 @@ def predict(
     strategy = finished.strategy(device)
     ids = sorted(finished.class_names)
     names = [finished.class_names[class_id] for class_id in ids]
-    predictor = strategy.predictor
+    predictor, by_means = strategy.predictor, strategy.inference == "nme"
     found = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
         for path, fault in files:
@@ -76,7 +87,8 @@ def predict(
             probabilities = predictor(batch)[0, ids].float().softmax(0)
             scores = strategy.nearest_scores(batch)  # -‖…‖² of unit vectors
             nearest = None if scores is None else ranked(1 + scores[0, ids] / 2, names, top)
-            found.append(Prediction(path, ranked(probabilities, names, top), nearest))
+            head = ranked(probabilities, names, top)
+            found.append(Prediction(path, head, nearest, by_means=by_means and nearest is not None))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -249,3 +250,11 @@ def test_the_command_needs_neither_torch_nor_avalanche(folder):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Nothing found." in result.stdout and result.stdout.splitlines()[-1] == ""
+
+
+def test_one_remark_is_in_the_singular(folder):
+    shutil.copy(folder / "train" / "ant" / "a.png", folder / "train" / "ant" / "copy.png")
+    said = split_folder(folder, num_steps=2).remarks
+    assert f"1 remark on the images: see `hfc data check {folder}`." in said
+    shutil.copy(folder / "train" / "bee" / "c.png", folder / "train" / "bee" / "copy.png")
+    assert any("2 remarks on" in line for line in split_folder(folder, num_steps=2).remarks)

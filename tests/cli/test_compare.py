@@ -2,14 +2,17 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import timm
 from image_folders import COLOURS, content, hfc, make_folder, noisy
 from PIL import Image
+from safetensors.torch import save_file
 
 from avalanche_hfc.cli import table_runs
 from avalanche_hfc.cli.main import main
@@ -95,6 +98,58 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     assert code == 2 and "The data is not what" in said and "ant" in said
 
 
+def test_a_method_that_fails_leaves_the_verdict_on_the_others(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    three = ",".join((*METHODS, "hfc"))
+    call = ("compare", photos, *SHORT, "--methods", three, "--epochs", "1", "--out", out)
+    train, broken = table_runs.train_with_bar, {("hfc", 1)}
+
+    def fail_some(run, **options):
+        if (run.recipe.method.name, run.seed) in broken:
+            raise FloatingPointError("The loss is not finite.")
+        return train(run, **options)
+
+    monkeypatch.setattr(table_runs, "train_with_bar", fail_some)
+    code, verdict, said = command(monkeypatch, capsys, *call)
+    assert code == 1 and "Failed: folder-b0-t2-hfc@small, seed 1: The loss is not finite." in said
+    check_verdict(verdict, out)
+    told = "hfc is not compared: seed 1 failed: The loss is not finite."
+    page = (out / "report.html").read_text()
+    assert told in verdict and told in page and "herding-replay" in page
+
+    broken.clear()
+    code, verdict, _ = command(monkeypatch, capsys, *call)
+    assert code == 0 and "not compared" not in verdict
+
+    broken.add(("herding-replay", 0))
+    alone = ("compare", photos, *SHORT, "--epochs", "1", "--out", tmp_path / "alone")
+    code, verdict, said = command(monkeypatch, capsys, *alone)
+    assert code == 1 and verdict == "" and "Failed: " in said
+    assert not (tmp_path / "alone" / "report.html").exists()
+
+
+def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "encoder.safetensors"
+    vit = timm.create_model(
+        "vit_tiny_patch16_224", num_classes=0, img_size=32, patch_size=16, depth=3
+    )
+    save_file(vit.state_dict(), path, {"num_heads": "3"})
+    out = tmp_path / "out"
+    call = ("compare", photos, *SHORT, "--methods", "ncm,hfc", "--seeds", "0", "--epochs", "1")
+    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", path)
+    assert code == 0, said
+    for method, blocks in (("ncm", 3), ("hfc", 2)):  # TSA is the last one
+        note = json.loads((out / f"runs/folder-b0-t2-{method}@small/0/recipe.json").read_text())
+        assert note["recipe"]["model"]["weights"] == str(path)
+        assert note["recipe"]["model"]["patch_size"] == 16
+        assert note["recipe"]["model"]["msa_blocks"] == blocks
+        assert note["weights"].startswith("matched") and "matched 0" not in note["weights"]
+    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", "small-mae")
+    assert code == 2 and f"model.weights {path}, now small-mae" in said
+
+
 def check_verdict(said, out):
     steps = {name: pd.read_csv(folder / "steps.csv") for name, folder in runs_of(out).items()}
     averages = {
@@ -150,9 +205,52 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
     assert code == 2 and "was started with --minutes 10, now 20" in said
     code, _, said = command(monkeypatch, capsys, *call[:-1])
     assert code == 2 and "was started with --minutes 10, without it" in said
+    check_more_work(lambda *more: command(monkeypatch, capsys, *call, "10", *more), out)
     (out / "compare.json").write_text('{"minutes": "ten", "epochs": 2}')
     code, _, said = command(monkeypatch, capsys, *call, "10")
     assert code == 2 and "compare.json is not the note of a comparison" in said
+
+
+def check_more_work(again, out):
+    """The epochs of the budget serve the work that they were chosen for, and less."""
+    before = content(out)
+    for more, both in (
+        (["--seeds", "0-29"], "--seeds 0-29, planned 0-1"),
+        (["--seeds", "1,3"], "--seeds 1,3, planned 0-1"),
+        (["--methods", "ncm,icarl"], "--methods ncm,icarl, planned ncm,herding-replay"),
+        (["--steps", "3"], "--steps 3, planned 2"),
+    ):
+        code, _, said = again(*more)
+        assert code == 2 and content(out) == before, said
+        (line,) = [line for line in said.splitlines() if line.startswith("hfc: ")]
+        assert both in line and "another --out, or pass --epochs 2 in place of --minutes" in line
+    assert again("--seeds", "1")[0] == 0  # fewer
+    assert again("--jobs", "2")[0] == 0
+    note = json.loads(before["compare.json"])
+    assert note == {
+        "minutes": 10.0, "epochs": 2, "methods": list(METHODS), "seeds": [0, 1], "steps": 2,
+        "jobs": 1,
+    }  # fmt: skip
+    (out / "compare.json").write_text(json.dumps({**note, "jobs": 2}))
+    assert again()[0] == 0  # all runs are finished: no time is needed
+    shutil.rmtree(runs_of(out)["ncm 1"])
+    code, _, said = again()
+    assert code == 2 and "--jobs 1, planned 2" in said
+    (out / "compare.json").write_text('{"minutes": 10, "epochs": 2}')  # of an earlier version
+    assert again()[0] == 0 and len(finished(out)) == 4
+
+
+def test_a_planned_comparison_is_extended_by_its_epochs(photos, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    note = {"minutes": 1, "epochs": 1, "methods": METHODS, "seeds": [0], "steps": 2, "jobs": 1}
+    out.mkdir()
+    (out / "compare.json").write_text(json.dumps(note))
+    call = ("compare", photos, *SHORT, "--out", out)
+    assert command(monkeypatch, capsys, *call, "--minutes", "1")[0] == 2
+    code, _, said = command(monkeypatch, capsys, *call, "--epochs", "2")
+    assert code == 2 and "pass the old value or its --epochs 1" in said
+    assert command(monkeypatch, capsys, *call, "--epochs", "1")[0] == 0
+    assert len(finished(out)) == 4
 
 
 @pytest.mark.parametrize(
@@ -170,6 +268,11 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
         (["--minutes", "0"], "0.* is not in the range"),
         (["--minutes", "3", "--epochs", "2"], "Choose --minutes or --epochs, not both"),
         (["--device", "tpu7"], "No device 'tpu7' here"),
+        (
+            ["--weights", "gone.pth"],
+            "No weights file at .*gone.pth. Allowed: none, timm, small-mae",
+        ),
+        (["--weights", __file__], "a weights file ends in .safetensors, .pth or .pt"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -181,6 +284,24 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert code == 2 and printed == "" and not out.exists()
     last = error.strip().splitlines()[-1]
     assert re.search(said, last), error
+
+
+def test_the_known_methods_are_those_that_can_be_compared(photos, tmp_path, monkeypatch, capsys):
+    call = ("compare", photos, "--methods", "ncm,hfs", "--out", tmp_path / "out")
+    said = command(monkeypatch, capsys, *call)[2]
+    known = re.search(r"Known: (.*?)\. Did", said)[1].split(", ")
+    assert set(compare.COMPARED) <= set(known)
+    assert not set(known) & {"joint", "avalanche-joint"}
+
+
+def test_loose_images_are_told_to_need_a_folder_for_each_class(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "loose"
+    data.mkdir()
+    for number in range(3):
+        Image.fromarray(noisy("ant", number)).save(data / f"{number}.png")
+    code, _, error = command(monkeypatch, capsys, "compare", data, "--out", tmp_path / "out")
+    assert code == 2 and f"{data} holds no class folders. Put" in error.strip().splitlines()[-1]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

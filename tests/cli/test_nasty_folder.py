@@ -59,8 +59,8 @@ def test_check_run_report_predict_and_learn(place):
     )
     ran = call(*command, "--skip-bad")
     assert ran.exit_code == 0, ran.output
-    assert f"{len(bad)} bad files are left out" in ran.stderr
-    assert f"{num_junk} files left behind" in ran.stderr
+    assert f"Left out: {len(bad)} bad files;" in ran.stderr
+    assert f"Skipped: {num_junk} files left behind" in ran.stderr
     run = place / "runs" / NAME / "0"
     note = json.loads((run / "recipe.json").read_text())
     assert len(note["data"]["left_out"]) == len(bad) and note["data"]["files"] == num_images

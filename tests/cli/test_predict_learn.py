@@ -24,6 +24,7 @@ from avalanche_hfc.store.run_folder import TIMES
 from avalanche_hfc.tasks.finished_run import FinishedRun
 from avalanche_hfc.tasks.learn import accuracies
 from avalanche_hfc.tasks.predict import predict
+from avalanche_hfc.tasks.trained_run import load_run
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -144,7 +145,25 @@ def test_the_command_prints_names_and_numbers_and_changes_nothing(place, finishe
         and len(re.findall(r"^ +-?\d\.\d{3}  \w+$", said, re.M)) == 4
     )
     assert said.splitlines()[0] == str(place / "images" / "bee" / "1.png")
+    assert said.splitlines()[1].strip() == "nearest means"  # by which iCaRL is measured
+    assert said.splitlines()[4].strip() == "head"
     assert content(finished) == before
+
+
+def test_the_first_classifier_is_the_one_that_the_accuracy_of_the_run_is_measured_by(
+    place, finished
+):
+    found = predict(finished, kept_for_the_test(place / "images", OLD))
+    answers = [one.classifiers[0][1][0][0] for one in found]
+    right = sum(answer == one.path.parent.name for answer, one in zip(answers, found, strict=True))
+    assert right / len(found) == rows(finished, "steps")["accuracy"].iloc[-1]
+    by_head = sum(one.head[0][0] == one.path.parent.name for one in found)
+    assert by_head != right  # or the order would not matter here
+    trained = load_run(finished)
+    for one, answer in zip(found, answers, strict=True):
+        with Image.open(one.path) as image:
+            logits = trained.model(trained.transform(image.convert("RGB"))[None])[0]
+        assert trained.class_names[int(logits.argmax())] == answer
 
 
 def test_an_image_that_cannot_be_read_is_named_and_the_others_are_answered(
@@ -186,15 +205,18 @@ def test_json_and_csv_hold_what_is_printed(place, finished, tmp_path):
     assert told == [
         {
             "path": str(good),
-            "classes": [{"class": name, "probability": value} for name, value in found.head],
+            "class": found.nearest[0][0],
+            "classifier": "nearest mean",
             "nearest": [{"class": name, "cosine": value} for name, value in found.nearest],
+            "classes": [{"class": name, "probability": value} for name, value in found.head],
         },
         {"path": str(bad), "error": "no such file"},
     ]
     table = pd.read_csv(io.StringIO(hfc("predict", finished, good, "--top", "2", "--csv")))
-    assert table["class"].tolist() == [name for name, _ in [*found.head, *found.nearest]]
-    assert table["value"].tolist() == [value for _, value in [*found.head, *found.nearest]]
-    assert table["classifier"].tolist() == ["head"] * 2 + ["nearest mean"] * 2
+    assert list(told[0]) == ["path", "class", "classifier", "nearest", "classes"]
+    assert table["class"].tolist() == [name for name, _ in [*found.nearest, *found.head]]
+    assert table["value"].tolist() == [value for _, value in [*found.nearest, *found.head]]
+    assert table["classifier"].tolist() == ["nearest mean"] * 2 + ["head"] * 2
     assert table["rank"].tolist() == [1, 2, 1, 2] and set(table["path"]) == {str(good)}
 
 

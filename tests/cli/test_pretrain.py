@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from image_folders import make_folder
 from PIL import Image
 
+from avalanche_hfc.benchmarks import unlabelled
 from avalanche_hfc.cli import main
+from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.store.run_folder import RunFolder
 
 TINY = (
     "--image-size", "16", "--patch-size", "8", "--msa-blocks", "2", "--epochs", "2",
@@ -95,17 +99,73 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(hfc, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(hfc, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--image-size", "20"], "image_size 20 is not a multiple of patch_size 8"),
+        (["--mask-ratio", "0.01"], "mask_ratio"),
+        (["--backbone", "vit_tinny"], "Unknown backbone 'vit_tinny'"),
+        (["--device", "tpu7"], "No device 'tpu7' here"),
+        (["--epochs", "3"], "pretrained was made by another recipe (epochs 2, now 3)"),
+        (["--seed", "1"], "pretrained was made by another recipe (seed 0, now 1)"),
+    ],
+)
+def test_a_mistake_is_found_before_the_images_are_read(hfc, tmp_path, monkeypatch, change, said):
+    values = PretrainRecipe(
+        image_size=16, msa_blocks=2, epochs=2, warm_up_epochs=1, batch_size=8, decoder_blocks=1
+    )
+    (tmp_path / "pretrained").mkdir()
+    RunFolder("pretrained").begin(values.as_dict() | {"images": 28, "pixels": "0"}, 0, "")
+    calls = []
+    monkeypatch.setattr(unlabelled, "read_unlabelled", lambda *given: calls.append(given))
+    code, _, errors = hfc("pretrain", "photos", *TINY, *change)
+    assert code == 2 and said in errors and calls == []
+
+
+@pytest.mark.parametrize(("epochs", "warm_up"), [(1, 0), (2, 1), (3, 2), (4, 3), (40, 3)])
+def test_the_warm_up_is_shorter_than_a_short_training_unless_given(epochs, warm_up):
+    assert PretrainRecipe(epochs=epochs).as_dict()["warm_up_epochs"] == warm_up
+    with pytest.raises(ValueError, match=rf"below epochs \({epochs}\), got {epochs}"):
+        PretrainRecipe(epochs=epochs, warm_up_epochs=epochs)
+
+
+def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
+    hfc, tmp_path, monkeypatch
+):
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     np.savez("images.npz", x_train=pixels, y_train=np.zeros(12, dtype=int))
-    from avalanche_hfc.engine.pretrain import Pretraining
+    from avalanche_hfc.engine.pretrain import Pretraining, Saver
 
-    def interrupt(*_):
-        raise KeyboardInterrupt
+    train_epoch, after = Pretraining.train_epoch, 0
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Pretraining, "train_epoch", interrupt)
-        code, _, errors = hfc("pretrain", "images.npz", *TINY)
-    assert code == 130 and "Ignored: y_train; only x_train is read." in errors
-    assert "hfc pretrain images.npz --image-size 16" in errors.splitlines()[-1]
-    assert hfc("pretrain", "images.npz", *TINY)[0] == 0
+    def interrupt(training, epoch, progress):
+        if epoch == after:
+            raise KeyboardInterrupt
+        return train_epoch(training, epoch, progress)
+
+    monkeypatch.setattr(Saver, "save_if_due", Saver.save)
+    for after in (0, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(Pretraining, "train_epoch", interrupt)
+            code, _, errors = hfc("pretrain", "images.npz", *TINY)
+        assert code == 130 and "Ignored: y_train; only x_train is read." in errors
+        assert "hfc pretrain images.npz --image-size 16" in errors.splitlines()[-1]
+        said = f"pretrained keeps {after} of 2 epochs. This goes on with epoch {after + 1}:"
+        assert said in errors.splitlines()[-2]
+    for command in ("resume", "report", "predict"):
+        more = ("photos",) if command == "predict" else ()
+        code, _, errors = hfc(command, "pretrained", *more)
+        again = re.search(r"is a pre-training, which its own command resumes: (hfc .*)", errors)
+        assert code == 2 and "Traceback" not in errors
+    code, _, errors = hfc(*again[1].replace("DATA", "images.npz").split()[1:])
+    assert code == 0 and "epoch 2/2" in errors and "epoch 1/2" not in errors, errors
+    assert "finished" not in errors
+
+    weights = (tmp_path / "pretrained" / "encoder.safetensors").read_bytes()
+    code, output, errors = hfc("pretrain", "images.npz", *TINY)
+    assert code == 0 and "This pre-training is finished; nothing was done." in errors
+    assert "pretrained/encoder.safetensors" in output
+    assert (tmp_path / "pretrained" / "encoder.safetensors").read_bytes() == weights
+    for command in ("resume", "report"):
+        code, _, errors = hfc(command, "pretrained")
+        assert code == 2 and "is a finished pre-training: --model.weights" in errors

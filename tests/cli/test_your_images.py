@@ -81,7 +81,7 @@ def test_an_uneven_run_says_its_steps_memory_and_what_it_skips(trained):
     steps = pd.read_csv(root / "runs" / NAME / "0" / "steps.csv")
     assert list(steps["classes"]) == [2, 3]
     assert "3 classes cannot be split evenly: the steps bring 2, 1." in said
-    assert "1 files left behind by programs or hidden are skipped." in said
+    assert "Skipped: 1 file left behind by programs or hidden." in said
     assert "Exemplars: 1 per class" in said  # a fifth of five training images
     exemplars = pd.read_csv(root / "runs" / NAME / "0" / "exemplars.csv")
     assert exemplars.groupby(["step", "class"]).size().unique().tolist() == [1]

@@ -253,6 +253,24 @@ def test_a_file_of_another_number_of_heads_is_refused_though_its_shapes_fit(tmp_
     assert model(weights=tmp_path / "three.safetensors").load_report.matched
 
 
+@pytest.mark.parametrize("prefix", ["", "module.", "backbone."])
+def test_a_file_of_fewer_blocks_is_refused_with_both_numbers(tmp_path, prefix):
+    short = {
+        f"{prefix}{name}": value
+        for name, value in encoder().items()
+        if not name.startswith(("blocks.3.", "blocks.4.", "blocks.5."))
+    }
+    path = tmp_path / "three.safetensors"
+    save_file(short, path)
+    with pytest.raises(ValueError, match="the file has 3 blocks, TSAViT has 4. .* at most 3"):
+        model(weights=path)
+    with pytest.raises(ValueError, match="the file has 3 blocks, ViTEncoder has 4"):
+        ViTEncoder(**SMALL, weights=path)
+    built = model(weights=path, msa_blocks=3)  # the TSA block is not in the file
+    assert all(name.startswith(("tsa.", "head.", "shared")) for name in built.load_report.missing)
+    assert model(weights=path, msa_blocks=2, adapter_dim=4).load_report.matched
+
+
 def test_a_packaged_file_is_loaded_by_name_and_another_name_is_refused_with_those_allowed(
     tmp_path, monkeypatch
 ):

@@ -18,7 +18,7 @@ T_3, T_4 = 4.303, 3.182  # standard errors that a paired t-test at 5 % needs of 
 HARD, EASY = -20.0, 15.0  # what a seed adds to all methods: more than methods differ by
 
 
-def rows_of(last=None, **averages):
+def rows_of(last=None, images=400, **averages):
     """A row per method and seed. `last` are the last accuracies, by default half of the average."""
     return pd.DataFrame(
         [
@@ -27,6 +27,7 @@ def rows_of(last=None, **averages):
                 "seed": seed,
                 "average": value,
                 "last": (last or {}).get(method, [value / 2] * len(values))[seed],
+                "images": images,
                 "seconds": SECONDS[method],
                 "exemplars": 0 if method == "ncm" else 96,
                 "megabytes": 10.8,
@@ -129,6 +130,20 @@ def test_cost_and_forgotten_classes_are_those_of_the_method_to_use():
     assert hfc[3] == "hfc forgets no class: none is below its best accuracy."
 
 
+@pytest.mark.parametrize(
+    ("images", "coarse"),
+    [
+        (100, ""),
+        (99, " They are coarse: one image is 1.0 points."),
+        (8, " They are coarse: one image is 12.5 points."),
+    ],
+)
+def test_the_number_of_test_images_is_told_and_that_few_are_coarse(images, coarse):
+    told = judged(rows_of(images=images, hfc=[60.0, 61.5], ncm=[50.0, 51.0])).sentences[-1]
+    stand = f"The accuracies stand on {images} test images after the last step, on fewer before it."
+    assert told == stand + coarse
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_difference_is_called_real_if_the_test_finds_it_for_all_other_methods(seed):
     random = np.random.default_rng(seed)
@@ -185,6 +200,7 @@ def test_page_and_terminal_have_the_same_verdict_with_the_command_of_its_method(
     }
     best = max(averages, key=averages.get)
     assert said.startswith(f"Use {best}: {averages[best]:.1f} %")
+    assert "The accuracies stand on 500 test images" in said  # 50 of each of ten classes
     assert re.search(rf"^hfc predict runs/digits-b0-t5-{best}@demo/0 new.jpg$", said, re.MULTILINE)
     page, text = as_html(report), as_markdown(report)
     assert f'<pre tabindex="0">hfc predict runs/digits-b0-t5-{best}@demo/0 new.jpg</pre>' in page

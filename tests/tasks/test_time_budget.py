@@ -1,29 +1,36 @@
 """The epochs that a time budget of `hfc compare` allows."""
 
 import re
+import time
 
 import pytest
 
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, TimeBudget, with_epochs
+from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.tasks import plan
+from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, RUN_SECONDS, TimeBudget, with_epochs
 from avalanche_hfc.tasks.plan import Measured, Sizes
 
 METHODS = ("ncm", "herding-replay")
 RECIPES = [recipe(f"folder-t2-{method}@small") for method in METHODS]
 SIZES = Sizes(steps=((2, 80), (2, 100)), tests=(20, 30))
-MEASURED = [Measured((100.0, 50.0), 200.0, 0, 0), Measured((40.0, 20.0), 200.0, 0, 0)]
+MEASURED = [
+    Measured((100.0, 50.0), 200.0, 0, 0, building=0.25, of_a_step=0.1),
+    Measured((40.0, 20.0), 200.0, 0, 0, building=0.25, of_a_step=0.3),
+]
 
 
 def budget(**changes):
-    return TimeBudget(RECIPES, MEASURED, SIZES, **{"num_seeds": 3, "overhead": 2.0, **changes})
+    given = {"sizes": SIZES, "num_seeds": 3, "overhead": 2.0, **changes}
+    return TimeBudget(RECIPES, MEASURED, **given)
 
 
 def seconds_of(method, epochs):
     """Two steps, image by image: 40 exemplars are replayed in the second."""
     passes = 80 + 100 + 20 + (20 + 30)
+    fixed = 2 + 0.25 + 2 * (0.1 if method == "ncm" else 0.3) + RUN_SECONDS
     if method == "ncm":  # sees each image once, whatever the epochs of the others
-        return 80 / 100 + 100 / 50 + passes / 200 + 2
-    return epochs * (80 / 40 + (100 + 40) / 20) + passes / 200 + 2
+        return 80 / 100 + 100 / 50 + passes / 200 + fixed
+    return epochs * (80 / 40 + (100 + 40) / 20) + passes / 200 + fixed
 
 
 def test_time_is_that_of_all_seeds_with_one_pass_for_methods_that_take_one():
@@ -56,6 +63,31 @@ def test_a_budget_too_short_for_one_epoch_is_refused_with_one_that_works():
     assert budget().epochs_within(needed, spent=100) >= 1
     with pytest.raises(ValueError, match="too short"):
         budget().epochs_within(needed - 1.5, spent=100)
+
+
+def test_many_runs_on_few_images_need_the_time_that_each_run_costs_by_itself():
+    few = budget(sizes=Sizes(steps=((2, 1), (2, 1)), tests=(1, 1)), num_seeds=100, overhead=0.0)
+    with pytest.raises(ValueError, match="too short .* of 200 runs") as error:
+        few.epochs_within(1)
+    needed = int(re.search(r"they need --minutes (\d+)", str(error.value))[1])
+    assert needed * 60 > 100 * (2 * 0.25 + 2 * (0.1 + 0.3) + 2 * RUN_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("slow", "building", "of_a_step"),
+    [("build_model", True, False), ("checkpoint_bytes", False, True), ("judge", False, False)],
+)
+def test_what_a_run_costs_besides_its_images_is_measured(monkeypatch, slow, building, of_a_step):
+    fast = getattr(plan, slow)
+
+    def slowly(*given, **options):
+        time.sleep(2)
+        return fast(*given, **options)
+
+    monkeypatch.setattr(plan, slow, slowly)
+    own = override(recipe("digits-b0-t5-icarl@demo"), {"batch_size": "8"})
+    found = plan.measure(own, plan.real_data(own, 0, None)[0], "cpu", 2)
+    assert (found.building >= 2, found.of_a_step >= 2) == (building, of_a_step)
 
 
 def test_methods_that_see_each_image_once_keep_one_epoch():
