@@ -21,7 +21,7 @@ from avalanche_hfc.tasks.table import TableRun, finished
 if TYPE_CHECKING:
     from avalanche_hfc.tasks.plan import Measured, Sizes
 
-COMPARED = ("ncm", "frozen-replay", "herding-replay", "icarl", "podnet", "hfc")
+COMPARED = ("ncm", "ranpac", "frozen-replay", "herding-replay", "icarl", "podnet", "hfc")
 MOST_EPOCHS = 50  # of a step, however long the time budget
 PLANNED = 0.7  # of the time budget: a run also builds, saves and evaluates, and the page takes time
 RUN_SECONDS = 0.5  # of any run, however few its images: its folder, its rows
