@@ -28,6 +28,10 @@ KEYS = (
 LINE_KEYS = ("row", "losses", "backbone")
 NUMBERS = ("base_fraction", "num_steps", "mem_size", "per_class")
 NOTHING = "–"
+MEASURES = (  # of a line of `measures_grid`, in order
+    "average", "last", "Δ average", "Δ last", "average_nme", "last_nme", "forgetting", "fh",
+    "seconds",
+)  # fmt: skip
 DECIMALS = {"parameters_millions": 2}  # 1 elsewhere
 
 
@@ -219,7 +223,7 @@ def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
     varying = _varying(table)
     keys = [key for key in KEYS if key != "column"]
     settings = [key for key in keys if key in varying and key not in ("row", "losses")]
-    columns = [*dict.fromkeys(table["column"])]
+    columns = sorted(dict.fromkeys(table["column"]), key=_place)
     words = ["method", *(["setting"] if settings else [])]
     lines = []
     for values, rows in table.groupby(keys, sort=False, dropna=False):
@@ -244,6 +248,11 @@ def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
         f"by how much {leader} leads, seed by seed{_tested(table)}"
     )
     return Grid([*words, *columns], len(words), lines, about, [])
+
+
+def _place(column: str) -> int:
+    """Where a measure stands among the others: the same in every table, whichever row is first."""
+    return MEASURES.index(column) if column in MEASURES else len(MEASURES)
 
 
 def _tested(table: pd.DataFrame) -> str:

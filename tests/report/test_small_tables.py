@@ -57,14 +57,20 @@ def test_a_row_has_every_measure_and_the_lead_of_hfc_seed_by_seed(tmp_path):
         return values[name.split("-t5-")[1].split("@")[0]][seed]
 
     numbers, text, files = made(tmp_path, "comparison", list(values), accuracy)
+    order = "average last Δ average Δ last average_nme last_nme forgetting fh seconds"
+    assert (
+        line(text.replace("| method", "| `method`"), "method")
+        .replace(" | ", " ")
+        .startswith(f"| `method` {order}")
+    )
     last = {row: [100 * value for value in own] for row, own in values.items()}
     for row, own in last.items():
         mean = sum(own) / 3
         error = math.sqrt(sum((value - mean) ** 2 for value in own) / 2 / 3)
         cells = [cell.strip() for cell in line(text, row).split("|")]
         assert cells[2:4] == [f"{mean + 5:.1f} ± {error:.1f}", f"{mean:.1f} ± {error:.1f}"]
-        assert cells[5].startswith(f"{mean / 2:.1f} ±") and cells[7] == "20.0 ± 0.0"
-        assert cells[8] == "6.0 ± 0.0"
+        assert cells[7].startswith(f"{mean / 2:.1f} ±") and cells[9] == "20.0 ± 0.0"
+        assert cells[10] == "6.0 ± 0.0"
     leads = [a - b for a, b in zip(last["hfc"], last["icarl"], strict=True)]
     mean = sum(leads) / 3
     error = math.sqrt(sum((lead - mean) ** 2 for lead in leads) / 2 / 3)
