@@ -129,11 +129,11 @@ def introduction(runs: pd.DataFrame, folder: Path, place: str) -> str:
     hours, tried = runs["seconds"].sum() / 3600, trial_seconds(folder) / 3600
     machines = ", ".join(dict.fromkeys(runs["machine"].dropna()))
     return (
-        f"Images of CIFAR-100 and a small pre-trained ViT; the [protocol](protocol.md) was written "
-        f"before the runs and says what was changed after the first. {SHARED} {len(runs)} runs trained for {hours:.1f} hours of one core, "
-        f"the trials before them for {tried:.1f}, by the clock, two at a time and sometimes with "
-        f"other work beside; on {machines}. Their rows are in `{place}`; `make results` generates "
-        "this part from them.\n"
+        "Images of CIFAR-100 and a small pre-trained ViT; the [protocol](protocol.md) was written "
+        f"before the runs and says what was changed after the first. {SHARED} {len(runs)} runs "
+        f"trained for {hours:.1f} hours of one core, the trials before them for {tried:.1f}, by "
+        f"the clock, two at a time and sometimes with other work beside; on {machines}. Their rows "
+        f"are in `{place}`; `make results` generates this part from them.\n"
     )
 
 
