@@ -191,17 +191,27 @@ class Work(NamedTuple):
         """What takes longer than the plan, each with both values: a method, a seed or a number of
         steps that was not planned, or fewer runs at a time.
         """
-        more = (
-            ("methods", ",".join, not set(self.methods) <= set(planned.methods)),
-            ("seeds", _ranges, not set(self.seeds) <= set(planned.seeds)),
-            ("steps", str, self.steps != planned.steps),
-            ("jobs", str, self.jobs < planned.jobs),
-        )
+        more = {
+            "methods": not set(self.methods) <= set(planned.methods),
+            "seeds": not set(self.seeds) <= set(planned.seeds),
+            "steps": self.steps != planned.steps,
+            "jobs": self.jobs < planned.jobs,
+        }
+        asked, noted = self.as_options(), planned.as_options()
         return [
-            f"--{name} {text(getattr(self, name))}, planned {text(getattr(planned, name))}"
-            for name, text, is_more in more
+            f"--{name} {asked[name]}, planned {noted[name]}"
+            for name, is_more in more.items()
             if is_more
         ]
+
+    def as_options(self) -> dict[str, str]:
+        """The values as the options of the command have them."""
+        return {
+            "methods": ",".join(self.methods),
+            "seeds": _ranges(self.seeds),
+            "steps": str(self.steps),
+            "jobs": str(self.jobs),
+        }
 
 
 class BudgetNote(NamedTuple):

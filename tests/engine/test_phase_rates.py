@@ -1,5 +1,5 @@
 """Rates of the phases after the main epochs, in every recipe: those of the authors relative to the
-main phase, or the published number.
+main phase, the published number, or the tuned one at the scales that were tuned.
 """
 
 import copy
@@ -14,6 +14,8 @@ from avalanche.training.plugins import SupervisedPlugin
 from avalanche_hfc.engine.build import build, build_model, build_strategy
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.recipes import all_names, override, recipe
+from avalanche_hfc.recipes.settings import MEM_SIZES
+from avalanche_hfc.recipes.tuned import TUNED
 from avalanche_hfc.strategies._base.phases import optimizer_like
 
 RATIOS = {
@@ -55,6 +57,8 @@ def expected_rate(own, parameter):
         if own.scale == "paper" and own.train.optimizer == "sgd"
         else None
     )
+    if own.scale in MEM_SIZES:
+        published = TUNED[own.method.name].get("method.tune_lr")
     return main * RATIOS[own.method.name] if published is None else published
 
 
