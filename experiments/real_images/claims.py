@@ -178,7 +178,7 @@ class Standing(NamedTuple):
 
 def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> Standing:
     """Compare HFC with every row of a table under a protocol, upper bounds apart; nothing is said
-    of rivals that have not got all seeds.
+    before all of them have all seeds.
     """
     rows = [
         row for row, *own in recipes_of(shown) if tuple(own) == protocol and row not in UPPER_BOUNDS
@@ -189,19 +189,18 @@ def standing(runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5)) -> Stan
         for pair in pairs
         if (own := difference(runs, pair, "average", shown.num_seeds)) is not None
     ]
-    if not found:
+    if not found or len(found) < len(pairs):
         return Standing("", "", "")
     found.sort(key=lambda entry: entry[1].mean)
     ahead, equal, behind = (
         [told(pair, own) for pair, own in found if own.sign == sign] for sign in (-1, 0, 1)
     )
-    trained = "" if len(found) == len(pairs) else " of those trained so far"
     if ahead:
         first = f"HFC is not the best: {joined(ahead)} {_is(ahead)} above it"
     elif equal:
-        first = f"No method{trained} is above HFC"
+        first = "No method is above HFC"
     else:
-        first = f"HFC is the best{trained}"
+        first = "HFC is the best"
     return Standing(
         first,
         f"no difference from it was found in {joined(equal)}" if equal else "",
