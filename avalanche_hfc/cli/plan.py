@@ -173,6 +173,7 @@ def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None
         f"          evaluation and herding {duration(estimate.evaluation)}: "
         f"{estimate.eval_rate:.0f} images/s"
     )
+    click.echo(f"          network, exemplars, checkpoints and files {duration(estimate.fixed)}")
     click.echo(
         f"  memory  {size(estimate.memory)} at the most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"

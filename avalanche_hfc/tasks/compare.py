@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 COMPARED = ("ncm", "ranpac", "frozen-replay", "herding-replay", "icarl", "podnet", "hfc")
 MOST_EPOCHS = 50  # of a step, however long the time budget
 PLANNED = 0.7  # of the time budget: a run also builds, saves and evaluates, and the page takes time
-RUN_SECONDS = 0.5  # of any run, however few its images: its folder, its rows
 NOTE = "compare.json"
 
 
@@ -143,17 +142,12 @@ class TimeBudget:
 
     def seconds(self, epochs: int) -> float:
         """Of all runs, at most: the longest may start last, when the other jobs are done."""
-        pairs = zip(with_epochs(self.recipes, epochs), self.measured, strict=True)
-        runs = [self._of_run(own, found) for own, found in pairs]
-        longest = max(runs)
-        return (self.num_seeds * sum(runs) - longest) / self.jobs + longest
-
-    def _of_run(self, own: Recipe, found: "Measured") -> float:
-        """Of one run: its images, and what it costs whatever their number."""
         from avalanche_hfc.tasks.plan import estimate
 
-        fixed = found.building + len(self.sizes.steps) * found.of_a_step + RUN_SECONDS
-        return self.overhead + fixed + estimate(own, self.sizes, found).seconds
+        pairs = zip(with_epochs(self.recipes, epochs), self.measured, strict=True)
+        runs = [self.overhead + estimate(own, self.sizes, found).seconds for own, found in pairs]
+        longest = max(runs)
+        return (self.num_seeds * sum(runs) - longest) / self.jobs + longest
 
     def epochs_within(self, minutes: float | int, *, spent: float | int = 0) -> int:
         """The largest number of epochs with which all runs finish in time.

@@ -40,6 +40,7 @@ TEST_SHARE = {
     "digits": 0.25,
 }  # test images for a training image
 ROW_BYTES = {"classes": 90, "confusion": 15, "exemplars": 15, "train": 160, "steps": 120}
+RUN_SECONDS = 0.5  # of any run, however few its images: its folder, its rows
 CHECKPOINTS = 3  # last, previous and the one being written
 
 
@@ -54,7 +55,8 @@ class Sizes:
 @dataclass(frozen=True)
 class Estimate:
     """Seconds and bytes. `training` has an entry for each step; `evaluation` counts one pass after
-    each step and the pass for herding.
+    each step and the pass for herding; `fixed` is what the run costs whatever the number of images:
+    its network, its exemplars and checkpoints, its folder.
 
     `rates` are training images a second in the first step and in later ones, which have a teacher;
     `memory` is the peak, on a CPU that of the whole process; `checkpoint` is one of `CHECKPOINTS`
@@ -66,13 +68,14 @@ class Estimate:
     eval_rate: float
     training: tuple[float, ...]
     evaluation: float
+    fixed: float
     memory: int
     checkpoint: int
     rows: int
 
     @property
     def seconds(self) -> float:
-        return sum(self.training) + self.evaluation
+        return sum(self.training) + self.evaluation + self.fixed
 
     @property
     def disk(self) -> int:
@@ -193,6 +196,7 @@ def estimate(recipe: Recipe, sizes: Sizes, measured: Measured) -> Estimate:
         eval_rate=measured.eval_rate,
         training=tuple(training),
         evaluation=passes / measured.eval_rate,
+        fixed=RUN_SECONDS + measured.building + len(sizes.steps) * measured.of_a_step,
         memory=measured.memory,
         checkpoint=measured.checkpoint,
         rows=row_bytes(recipe, sizes),

@@ -1,6 +1,7 @@
 """`hfc plan`: what a run will cost, before it starts."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from avalanche_hfc.tasks import plan as plan_module
 from avalanche_hfc.tasks.memory import fits, image_bytes
 from avalanche_hfc.tasks.plan import (
     CHECKPOINTS,
+    RUN_SECONDS,
+    Measured,
     Stopwatch,
     checkpoint_bytes,
+    estimate,
     plan,
     plan_all,
     real_data,
@@ -49,7 +53,17 @@ def test_the_time_is_that_of_all_images_of_all_steps_epochs_and_passes(even):
         passes += new + seen_test
     assert found.training == pytest.approx(training) and len(training) == 6
     assert found.evaluation == pytest.approx(passes / 1000)
-    assert found.seconds == pytest.approx(sum(training) + passes / 1000)
+    assert found.seconds == pytest.approx(sum(training) + passes / 1000 + found.fixed)
+
+
+def test_what_a_run_costs_besides_its_images_is_counted_once_a_run_and_once_a_step():
+    own = override(DIGITS, {"epochs": "1"})
+    _, sizes = real_data(own, 0, None)
+    without = Measured((100.0, 50.0), 1000.0, 0, 0)
+    costly = replace(without, building=4.0, of_a_step=0.5)
+    added = estimate(own, sizes, costly).seconds - estimate(own, sizes, without).seconds
+    assert len(sizes.steps) == 6 and added == pytest.approx(4.0 + 6 * 0.5)
+    assert estimate(own, sizes, without).fixed == RUN_SECONDS
 
 
 def test_images_of_every_step_are_counted_as_the_benchmark_deals_them_out():

@@ -7,8 +7,8 @@ import pytest
 
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.tasks import plan
-from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, RUN_SECONDS, TimeBudget, with_epochs
-from avalanche_hfc.tasks.plan import Measured, Sizes
+from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, TimeBudget, with_epochs
+from avalanche_hfc.tasks.plan import RUN_SECONDS, Measured, Sizes
 
 METHODS = ("ncm", "herding-replay")
 RECIPES = [recipe(f"folder-t2-{method}@small") for method in METHODS]
