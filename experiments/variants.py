@@ -66,16 +66,21 @@ VARIANTS = {
 }
 
 
-def table(lines: pd.DataFrame, names: dict[str, str]) -> str:
+def by_variant(lines: pd.DataFrame) -> pd.DataFrame:
+    """The measures of each variant and seed."""
+    names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
+    named = lines.assign(variant=[names[key] for key in lines["row"] + lines["values"]])
+    return named.set_index(["variant", "seed"])[["average", "last", "fh"]]
+
+
+def table(runs: pd.DataFrame) -> str:
     """Markdown: a line per variant; the difference from HFC, ± its standard error."""
     text = [
         "| variant | average | last | FH | Δ average | Δ last |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    lines = lines.assign(variant=[names[key] for key in lines["row"] + lines["values"]])
-    runs = lines.set_index(["variant", "seed"])[["average", "last", "fh"]]
     plain = runs.loc[PLAIN] if PLAIN in runs.index else runs.iloc[:0].droplevel(0)
-    for variant in dict.fromkeys(lines["variant"]):
+    for variant in dict.fromkeys(runs.index.get_level_values("variant")):
         own = runs.loc[variant]
         added = (own - plain).dropna()
         cells = [f"{own[column].mean():.1f}" for column in own]
@@ -113,14 +118,13 @@ def main() -> int:
         parser.error(str(error))
     silence_host()
     folder.mkdir(parents=True, exist_ok=True)
-    names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
 
     def write() -> None:
         lines = trials.collect()
         if len(lines):
             lines = lines.drop(columns="best")
             replace_file(folder / "variants.csv", lines.to_csv(index=False))
-            replace_file(folder / "variants.md", table(lines, names))
+            replace_file(folder / "variants.md", table(by_variant(lines)))
 
     failed = train_all(trials.missing(), arguments.data, arguments.jobs, write)
     write()

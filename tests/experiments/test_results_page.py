@@ -395,6 +395,56 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     assert "rows/tuning/trials.csv`." in page
 
 
+def test_forms_above_below_and_equal_to_the_default_are_told_and_what_fh_says_of_them(
+    pages, tmp_path
+):
+    planted = {  # average, a noise of its own, FH
+        ("hfc", "as it is"): (50.0, 0.0, 70.0),
+        ("hfc", "method.normalise=false"): (48.0, 0.0, 60.0),
+        ("hfc", "method.average=seen"): (50.5, 2.0, 80.0),
+        ("hfc", "model.residual=true"): (53.0, 0.0, 90.0),
+    }
+    lines = [
+        (*trial, seed, average + NOISE[seed] + own * (-1) ** seed, 40.0, fh)
+        for trial, (average, own, fh) in planted.items()
+        for seed in range(3)
+    ]
+    columns = ["row", "values", "seed", "average", "last", "fh"]
+    forms = pd.DataFrame(lines, columns=columns)
+    folder = tmp_path / "rows" / "variants"
+    folder.mkdir(parents=True)
+    forms.to_csv(folder / "variants.csv", index=False)
+    part = below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
+    assert "- Above the default: TSA with the residual (+3.0 ± 0.0).\n" in part
+    mean, error = 0.5 + 2 / 3, statistics.stdev([2, -2, 2]) / math.sqrt(3)
+    assert (
+        "- No difference found: normalised targets over the classes seen "
+        f"({mean:+.1f} ± {error:.1f}).\n"
+    ) in part
+    assert "- Below the default: literal targets over the classes present (-2.0 ± 0.0).\n" in part
+    assert (
+        "The lowest FH, 60.0, is that of literal targets over the classes present, number 4 of 4 "
+        "by the average; the rank correlation of FH and average over these rows is +1.00.\n"
+    ) in part
+    forms[forms["seed"] == 0].to_csv(folder / "variants.csv", index=False)
+    part = below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
+    assert "the default:" not in part and "A difference of one seed is not tested." in part
+    forms[forms["values"] != "as it is"].to_csv(folder / "variants.csv", index=False)
+    assert "the default:" not in pages(tmp_path / "rows")["docs/results.md"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_comparison_says_whose_fh_is_lowest_and_where_its_accuracy_stands(pages, tmp_path):
+    values = lasts(comparison(icarl=45.0, finetune=20.0, joint=90.0))
+    fh = {name_of("finetune"): 30, name_of("joint", "b0-t1"): 5, name_of("ncm"): 1}
+    rows = planted_rows.write(tmp_path / "rows", values, fh=fh)
+    part = below(pages(rows)["docs/results.md"], "### Methods compared")
+    with_fh = len(COMPARISON) - 4  # joint, an upper bound, and three rows without logits
+    assert (
+        f"The lowest FH, 30.0, is that of `finetune`, number {with_fh} of {with_fh} by the average;"
+    ) in part
+
+
 def test_the_seeds_of_the_tables_are_those_of_the_protocol():
     from real_images.tables import SHOWN
 
