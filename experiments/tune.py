@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,7 +25,8 @@ from tqdm import tqdm
 from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.recipes import override, untuned
+from avalanche_hfc.recipes import Recipe, override, recipe, untuned
+from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.report.paper_table import values_of
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import RunFolder, settings
@@ -139,10 +141,17 @@ def run_of(trial: Trial, seed: int, runs: Path, changed: Mapping[str, str]) -> T
     """The run of a trial: five equal steps, tested on held-out training images, with the values of
     the protocol where the trial has none.
     """
-    name = f"cifar100-b0-t{1 if trial.row == 'joint' else 5}-{trial.row}@small"
     given = {"data.hold_out": str(HOLD_OUT), **dict(trial.values), **changed}
     words = str(trial).replace(", ", "-").replace(" ", "-").replace("=", "-")
-    return TableRun(override(untuned(name), given), seed, runs / trial.row / words / str(seed))
+    return TableRun(override(start(trial.row), given), seed, runs / trial.row / words / str(seed))
+
+
+def start(row: str) -> Recipe:
+    """The recipe of a row before anything is tuned; that of a `module:Class` has HFC's network."""
+    if not is_user_method(row):
+        return untuned(f"cifar100-b0-t{1 if row == 'joint' else 5}-{row}@small")
+    method, network = recipe(f"cifar100-b0-t5-{row}@small"), start("hfc")
+    return replace(method, model=network.model, sources={**network.sources, **method.sources})
 
 
 class Trials:

@@ -27,6 +27,7 @@ def weights(compensation: str, relation: str) -> tuple[tuple[str, str], ...]:
     return ("method.compensation_weight", compensation), ("method.relation_weight", relation)
 
 
+BOTH = (("method.losses", "hfc"),)
 # `baseline+tsa` with both losses is HFC's default form, and takes options that `hfc` does not
 VARIANTS = {
     PLAIN: Trial("hfc"),
@@ -46,10 +47,8 @@ VARIANTS = {
     },
     "the released loss": Trial("hfc-official"),
     "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
-    "class token instead of TSA": Trial("baseline", (("method.losses", "hfc"),)),
-    "class token after five blocks": Trial(
-        "baseline", (("method.losses", "hfc"), ("model.msa_blocks", "5"))
-    ),
+    "class token instead of TSA": Trial("baseline", BOTH),
+    "class token after five blocks": Trial("baseline", (*BOTH, ("model.msa_blocks", "5"))),
     "TSA after six blocks": Trial("hfc", (("model.msa_blocks", "6"),)),
     "head and TSA at five times the rate": Trial("hfc", (("train.head_lr_factor", "5"),)),
     "head and TSA at five times the rate, the rest at 2e-4": Trial(
@@ -58,11 +57,14 @@ VARIANTS = {
     "without L_RD: distillation of each sample": Trial("baseline+tsa", (("method.losses", "gfc"),)),
     "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
     **{
-        f"herding rule {rule}": Trial(
-            "baseline+tsa", (("method.losses", "hfc"), ("method.rule", rule))
-        )
+        f"herding rule {rule}": Trial("baseline+tsa", (*BOTH, ("method.rule", rule)))
         for rule in ("icarl-code", "closest", "first")
     },
+    "L_RD as a mean over samples": Trial("controls:SampleMean", BOTH),
+    "L_RD of old classes alone": Trial("controls:OldClasses", BOTH),
+    "L_RD of new classes alone": Trial("controls:NewClasses", BOTH),
+    "L_RD towards the labels": Trial("controls:Labels", BOTH),
+    "cross-entropy over classes and distillation of each sample": Trial("controls:ClassMean"),
 }
 
 
