@@ -15,7 +15,7 @@ from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
 from avalanche_hfc.store.read import RunData
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED
-from real_images.tables import COMPARISON, PLUG_AND_PLAY, rows_shown
+from real_images.tables import COMPARISON, NO_LOGITS, PLUG_AND_PLAY, rows_shown
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
 LOOK = replace(FOR_PRINT, width=680)
@@ -30,7 +30,9 @@ CURVES = (
     "herding-replay",
     "ncm",
 )  # each a hue of its own
-RIVALS = (*EIGHT, "herding-replay", *PRACTICAL)  # in the figure of FH
+RIVALS = tuple(  # in the figure of FH
+    row for row in (*EIGHT, "herding-replay", *PRACTICAL) if row not in NO_LOGITS
+)
 
 
 def small_png(figure: Figure) -> bytes:

@@ -297,6 +297,15 @@ def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_
     assert same == {"docs/images/small-classes-herding-replay.png"}
 
 
+def test_the_figure_of_fh_leaves_out_rows_whose_outputs_are_no_logits(tmp_path):
+    from real_images.figures import leads
+    from real_images.page import read_committed
+
+    rows = planted_rows.write(tmp_path / "rows", lasts(comparison()))
+    found = leads(read_committed(rows).runs)
+    assert set(found) == {*EIGHT, "herding-replay", "frozen-replay", "wa"}
+
+
 def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_rows(
     pages, tmp_path, monkeypatch, capsys
 ):
