@@ -28,43 +28,60 @@ def weights(compensation: str, relation: str) -> tuple[tuple[str, str], ...]:
 
 
 BOTH = (("method.losses", "hfc"),)
-# `baseline+tsa` with both losses is HFC's default form, and takes options that `hfc` does not
-VARIANTS = {
-    PLAIN: Trial("hfc"),
-    "α = (1, 1)": Trial("hfc", weights("1", "1")),
-    "α = (1, 2)": Trial("hfc", weights("1", "2")),
-    "α = (1, 5)": Trial("hfc", weights("1", "5")),
-    "literal targets over the classes seen, α = (1, 1)": Trial("hfc-paper"),
-    "literal targets over the classes seen, α balanced": Trial(
-        "hfc-paper", weights("balanced", "balanced")
-    ),
-    "literal targets over the classes present": Trial("hfc", (("method.normalise", "false"),)),
-    "normalised targets over the classes seen": Trial("hfc", (("method.average", "seen"),)),
-    "each sample instead of prototypes": Trial("hfc", (("method.prototypes", "false"),)),
-    **{
-        f"gradient weights: {losses}": Trial("hfc", (("method.gradient_weights", losses),))
-        for losses in ("compensation", "relation", "neither")
+WITHOUT_RELATION = "L_FC and the distillation of each sample in place of L_RD"
+# What is changed, under what it asks. `baseline+tsa` with both losses is HFC's default form, and
+# takes options that `hfc` does not
+GROUPS: dict[str, dict[str, Trial]] = {
+    "Weights of the losses": {
+        "α = (1, 1)": Trial("hfc", weights("1", "1")),
+        "α = (1, 2)": Trial("hfc", weights("1", "2")),
+        "α = (1, 5)": Trial("hfc", weights("1", "5")),
     },
-    "the released loss": Trial("hfc-official"),
-    "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
-    "class token instead of TSA": Trial("baseline", BOTH),
-    "class token after five blocks": Trial("baseline", (*BOTH, ("model.msa_blocks", "5"))),
-    "TSA after six blocks": Trial("hfc", (("model.msa_blocks", "6"),)),
-    "head and TSA at five times the rate": Trial("hfc", (("train.head_lr_factor", "5"),)),
-    "head and TSA at five times the rate, the rest at 2e-4": Trial(
-        "hfc", (("train.head_lr_factor", "5"), ("train.lr", "2e-4"))
-    ),
-    "without L_RD: distillation of each sample": Trial("baseline+tsa", (("method.losses", "gfc"),)),
-    "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
-    **{
+    "Targets and averages of L_RD": {
+        "literal targets over the classes seen, α = (1, 1)": Trial("hfc-paper"),
+        "literal targets over the classes seen, α balanced": Trial(
+            "hfc-paper", weights("balanced", "balanced")
+        ),
+        "literal targets over the classes present": Trial("hfc", (("method.normalise", "false"),)),
+        "normalised targets over the classes seen": Trial("hfc", (("method.average", "seen"),)),
+        "each sample instead of prototypes": Trial("hfc", (("method.prototypes", "false"),)),
+        "the released loss": Trial("hfc-official"),
+    },
+    "Gradient weights": {
+        f"gradient weights {where}": Trial("hfc", (("method.gradient_weights", losses),))
+        for losses, where in (
+            ("compensation", "in L_FC alone"),
+            ("relation", "in L_RD alone"),
+            ("neither", "in neither"),
+        )
+    },
+    "What of L_RD helps": {
+        "L_RD as a mean over samples": Trial("controls:SampleMean", BOTH),
+        "L_RD of old classes alone": Trial("controls:OldClasses", BOTH),
+        "L_RD of new classes alone": Trial("controls:NewClasses", BOTH),
+        "L_RD towards the labels": Trial("controls:Labels", BOTH),
+        WITHOUT_RELATION: Trial("baseline+tsa", (("method.losses", "gfc"),)),
+        "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
+        "the same, cross-entropy as a mean over classes": Trial("controls:ClassMean"),
+    },
+    "TSA and the rest of the network": {
+        "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),
+        "class token instead of TSA": Trial("baseline", BOTH),
+        "class token after five blocks": Trial("baseline", (*BOTH, ("model.msa_blocks", "5"))),
+        "TSA after six blocks": Trial("hfc", (("model.msa_blocks", "6"),)),
+        "head and TSA at five times the rate": Trial("hfc", (("train.head_lr_factor", "5"),)),
+        "head and TSA at five times the rate, the rest at 2e-4": Trial(
+            "hfc", (("train.head_lr_factor", "5"), ("train.lr", "2e-4"))
+        ),
+    },
+    "Choice of exemplars": {
         f"herding rule {rule}": Trial("baseline+tsa", (*BOTH, ("method.rule", rule)))
         for rule in ("icarl-code", "closest", "first")
     },
-    "L_RD as a mean over samples": Trial("controls:SampleMean", BOTH),
-    "L_RD of old classes alone": Trial("controls:OldClasses", BOTH),
-    "L_RD of new classes alone": Trial("controls:NewClasses", BOTH),
-    "L_RD towards the labels": Trial("controls:Labels", BOTH),
-    "cross-entropy over classes and distillation of each sample": Trial("controls:ClassMean"),
+}
+VARIANTS = {
+    PLAIN: Trial("hfc"),
+    **{name: trial for group in GROUPS.values() for name, trial in group.items()},
 }
 
 

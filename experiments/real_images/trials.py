@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
-from variants import PLAIN, by_variant, table
+from variants import GROUPS, PLAIN, by_variant, table
 
 from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
-from real_images.why import changes, fh_alone
+from real_images.why import above, fh_alone
 
 HELD_OUT = (
     "Everything in this part was measured on training images that were held out; no test image was "
@@ -40,19 +40,28 @@ def trial_seconds(folder: Path) -> float:
 
 
 def variants(lines: pd.DataFrame) -> str:
-    """HFC beside the same with one choice changed."""
+    """HFC beside the same with one choice changed, a table for each question."""
     runs = by_variant(lines)
     averages = runs["average"].unstack("seed")
-    added = averages.drop(index=PLAIN, errors="ignore") - averages.reindex([PLAIN]).iloc[0]
+    added = averages - averages.reindex([PLAIN]).iloc[0]
     counts = lines.groupby(["row", "values"]).size()
     tested = f"± its standard error; {NO_DIFFERENCE}: no difference found by {TEST}. "
-    about = (
+    parts = [
         f"Percent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's default form, seed by "
         f"seed{f', {tested}' if (counts > 1).any() else '. '}"
-        f"{ONE_SEED if (counts == 1).any() else ''}"
-    )
-    told = (changes(added), fh_alone(runs.groupby("variant").mean()))
-    return "\n".join([table(runs), f"{about.rstrip()}\n", *filter(None, told)])
+        f"{ONE_SEED if (counts == 1).any() else ''}".rstrip()
+        + "\n"
+    ]
+    parts.append(above(added.drop(index=PLAIN, errors="ignore")))
+    for title, group in GROUPS.items():
+        changed = [name for name in group if name in averages.index]
+        if changed:
+            own = runs.loc[[name for name in (PLAIN, *changed) if name in averages.index]]
+            parts += [f"#### {title}\n", table(own)]
+    told = fh_alone(runs.groupby("variant").mean())
+    if told:
+        parts.append(f"#### FH and accuracy\n\n{told}")
+    return "\n".join(filter(None, parts))
 
 
 def augmentation(lines: pd.DataFrame) -> str:

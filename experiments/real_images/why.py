@@ -5,31 +5,27 @@ import pandas as pd
 from avalanche_hfc.report.differences import TEST, Difference
 
 LEAST_ROWS = 4  # of which a rank correlation is worth a sentence
-TITLES = {1: "Above the default", 0: "No difference found", -1: "Below the default"}
 
 
-def changes(added: pd.DataFrame) -> str:
-    """Which changes of a default raise the average, lower it, or do neither.
+def above(added: pd.DataFrame) -> str:
+    """Which changes raise the average of a default.
 
     Args:
         added: The average of each change minus that of the default: a row per change, a column per
             seed.
 
     Returns:
-        Three lines of markdown; empty where a change has one seed, of which nothing can be said.
+        A sentence; empty where a change has one seed, of which nothing can be said.
     """
     found = {name: Difference.of(each.dropna()) for name, each in added.iterrows()}
     if not found or any(own.num_seeds < 2 for own in found.values()):
         return ""
-    lines = []
-    for sign, title in TITLES.items():
-        told = [
-            f"{name} ({own.mean:+.1f} ± {own.error:.1f})"
-            for name, own in sorted(found.items(), key=lambda entry: -entry[1].mean)
-            if own.sign == sign
-        ]
-        lines.append(f"- {title}: {'; '.join(told) or 'nothing'}.")
-    return "\n".join([f"The average over steps, by {TEST}:", "", *lines, ""])
+    told = [
+        f"{name} ({own.mean:+.1f} ± {own.error:.1f})"
+        for name, own in sorted(found.items(), key=lambda entry: -entry[1].mean)
+        if own.sign > 0
+    ]
+    return f"Above the default, by {TEST}: {'; '.join(told) or 'nothing'}.\n"
 
 
 def fh_alone(numbers: pd.DataFrame) -> str:

@@ -404,9 +404,7 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     assert "rows/tuning/trials.csv`." in page
 
 
-def test_forms_above_below_and_equal_to_the_default_are_told_and_what_fh_says_of_them(
-    pages, tmp_path
-):
+def test_forms_above_the_default_are_told_and_what_fh_says_of_all(pages, tmp_path):
     planted = {  # average, a noise of its own, FH
         ("hfc", "as it is"): (50.0, 0.0, 70.0),
         ("hfc", "method.normalise=false"): (48.0, 0.0, 60.0),
@@ -422,24 +420,39 @@ def test_forms_above_below_and_equal_to_the_default_are_told_and_what_fh_says_of
     forms = pd.DataFrame(lines, columns=columns)
     folder = tmp_path / "rows" / "variants"
     folder.mkdir(parents=True)
-    forms.to_csv(folder / "variants.csv", index=False)
-    part = below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
-    assert "- Above the default: TSA with the residual (+3.0 ± 0.0).\n" in part
+
+    def shown(kept):
+        kept.to_csv(folder / "variants.csv", index=False)
+        return below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
+
+    part = shown(forms)
+    told = "Above the default, by a paired t-test at the 5 % level: "
+    assert f"{told}TSA with the residual (+3.0 ± 0.0).\n" in part
+    targets, network = (
+        [line for own in tables(below(part, f"#### {title}")).values() for line in own]
+        for title in ("Targets and averages of L_RD", "TSA and the rest of the network")
+    )
     mean, error = 0.5 + 2 / 3, statistics.stdev([2, -2, 2]) / math.sqrt(3)
-    assert (
-        "- No difference found: normalised targets over the classes seen "
-        f"({mean:+.1f} ± {error:.1f}).\n"
-    ) in part
-    assert "- Below the default: literal targets over the classes present (-2.0 ± 0.0).\n" in part
+    assert [line[0] for line in targets] == [
+        "default",
+        "literal targets over the classes present",
+        "normalised targets over the classes seen",
+    ]
+    assert [line[-2] for line in targets] == [
+        "–",
+        "-2.0 ± 0.0",
+        f"{mean:+.1f} ± {error:.1f} (none)",
+    ]
+    assert [line[0] for line in network] == ["default", "TSA with the residual"]
+    assert "#### Choice of exemplars" not in part
     assert (
         "The lowest FH, 60.0, is that of literal targets over the classes present, number 4 of 4 "
         "by the average; the rank correlation of FH and average over these rows is +1.00.\n"
     ) in part
-    forms[forms["seed"] == 0].to_csv(folder / "variants.csv", index=False)
-    part = below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
-    assert "the default:" not in part and "A difference of one seed is not tested." in part
-    forms[forms["values"] != "as it is"].to_csv(folder / "variants.csv", index=False)
-    assert "the default:" not in pages(tmp_path / "rows")["docs/results.md"]
+    assert f"{told}nothing.\n" in shown(forms[forms["values"] != "model.residual=true"])
+    part = shown(forms[forms["seed"] == 0])
+    assert told not in part and "A difference of one seed is not tested." in part
+    assert told not in shown(forms[forms["values"] != "as it is"])
 
 
 @pytest.mark.usefixtures("no_figures")
