@@ -109,7 +109,7 @@ def fh_figure(runs: pd.DataFrame) -> Figure | None:
                     for label, (x, _, y, _) in points.items()
                 ],
                 xlabel,
-                limits=(None, None),
+                limits=whole(points),
             )
             for (title, xlabel), points in panels.items()
         ],
@@ -122,6 +122,14 @@ def fh_figure(runs: pd.DataFrame) -> Figure | None:
             hue = PRINT.series[colours[LineKey(label)] % len(PRINT.series)]
             axes.errorbar(x, y, yerr=high, xerr=wide, color=hue, linewidth=1, zorder=1)
     return figure
+
+
+def whole(points: Points) -> tuple[float, float]:
+    """Limits of the vertical axis that cut no bar."""
+    lowest = min(y - high for _, _, y, high in points.values())
+    highest = max(y + high for _, _, y, high in points.values())
+    margin = 0.05 * (highest - lowest)
+    return lowest - margin, highest + margin
 
 
 def at(x: float, y: float) -> pd.DataFrame:
