@@ -293,7 +293,7 @@ AT_SMALL = {
         *small_cells(
             ("baseline", "baseline+tsa", "baseline+gfc", "baseline+grd", "baseline+tsa+gfc")
         ),
-        *small_cells(("baseline+tsa",), losses="hfc"),
+        *small_cells(("baseline", "baseline+tsa"), losses="hfc"),
         *small_cells(("hfc",)),
     ],
     "plug-and-play": small_cells(HOSTS) + small_cells(HOSTS, losses="hfc"),

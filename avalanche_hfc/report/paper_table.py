@@ -47,6 +47,11 @@ def paper_leader(row: Record) -> Record:
     return hfc(row) if row["backbone"] in shared else both_losses(row)
 
 
+def all_parts(row: Record) -> Record:
+    """The baseline with all parts of HFC and the baseline's own values."""
+    return {"row": "baseline+tsa", "losses": "hfc"}
+
+
 def pretrained(row: Record) -> Record:
     """The same from the weights of the scale."""
     return {"backbone": "vit-small"}
@@ -136,7 +141,14 @@ FORMS = {
 }
 FORMS_OF_SMALL = {  # of tables that the paper has, too
     "cifar100": TableForm("Methods under four protocols", **MEASURED),
-    "ablation": TableForm("Parts of HFC", **MEASURED),
+    "ablation": TableForm(
+        "Parts of HFC",
+        **MEASURED
+        | {
+            "leader": all_parts,
+            "grid": partial(measures_grid, leader="`baseline+tsa+hfc`, which has all parts,"),
+        },
+    ),
     "plug-and-play": TableForm(
         "L_FC and L_RD inside other methods",
         **MEASURED

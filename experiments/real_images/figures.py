@@ -143,7 +143,7 @@ def leads(runs: pd.DataFrame) -> Points:
     means, errors = fh.mean(), fh.sem()
     return {
         pair.label.strip("`"): (means[pair.second], errors[pair.second], lead.mean, lead.error)
-        for pair in over(COMPARISON, RIVALS)
+        for pair in over(RIVALS, COMPARISON)
         if (lead := difference(runs, pair, "average", COMPARISON.num_seeds)) is not None
     }
 

@@ -114,9 +114,11 @@ def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
 
 
 def numbers_of(shown: Shown, steps: pd.DataFrame) -> pd.DataFrame:
-    """The numbers of a table; no FH of rows whose outputs are no logits."""
+    """The numbers of a table; no FH of rows whose outputs are no logits, nor of joint training,
+    whose single step has all classes.
+    """
     numbers = table_of(shown.table, shown.scale, shown.cells, steps)
-    no_fh = (numbers["column"] == "fh") & numbers["row"].isin(NO_LOGITS)
+    no_fh = (numbers["column"] == "fh") & numbers["row"].isin((*NO_LOGITS, *UPPER_BOUNDS))
     return numbers.assign(ours=numbers["ours"].mask(no_fh))
 
 

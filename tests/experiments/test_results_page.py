@@ -105,31 +105,52 @@ def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path)
     assert f"`icarl` ({mean:+.1f} ± {error:.1f}, no difference found)" in other
     assert "`dytox` (-3.0 ± 0.0, the opposite)" in other
     assert "icarl" not in won and "dytox" not in won
-    standing = below(page, "### Methods compared").strip().splitlines()[0]
-    assert standing.startswith(
-        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it; no "
-        "difference from it was found in `icarl` ("
+    said = (
+        " HFC is not the best: `dytox` (+3.0 ± 0.0) and `ncm` (+2.0 ± 0.0) are above it; no "
+        f"difference from it was found in `icarl` ({-mean:+.1f} ± {error:.1f})"
     )
-    assert "joint" not in standing and "`wa` (+10.0 ± 0.0)" in standing
+    by = below(page, "### Methods compared").strip().splitlines()[:3]
+    measures = ("By the average over steps", "By the average without", "By the last accuracy")
+    behind = len(COMPARISON) - 5  # without HFC, these three and joint, an upper bound
+    for line, words in zip(by, measures, strict=True):
+        assert line.startswith(f"- {words}")
+        assert line.endswith(f"{said}; the other {behind} are below it.")
     readme = made["README.md"]
-    assert (
-        "HFC is not the best: `dytox` (-3.0 ± 0.0) and `ncm` (-2.0 ± 0.0) are above it; no "
-        f"difference from it was found in `icarl` ({mean:+.1f} ± {error:.1f}). In brackets: the "
-        "average of HFC minus theirs, seed by seed. Of "
-    ) in readme
-    fh = item(claims["Not confirmed"], "- HFC has a lower FH than")
-    assert "`icarl` (+0.0 ± 0.0, no difference found)" in fh
-    tested = len(EIGHT) + 4  # of FH in the comparison
-    assert (
-        f"Of {tested} comparisons that the paper claims, {len(EIGHT) - 2} are confirmed" in readme
-    )
+    assert f"By the average over steps{said}. By the last accuracy{said}. In brackets" in readme
+    for text in (page, readme):
+        counts = tables(text)[
+            "| claim of the paper | confirmed | no difference found | the opposite |"
+        ]
+        higher, printed, released = counts
+        assert higher[1:] == [str(len(EIGHT) - 2), "1", "1"]
+        assert printed[1:] == released[1:] == ["0", "6", "2"]  # 40, as six of the eight
+    assert "- With the equations as printed (`hfc-paper`), HFC has" in claims["Not confirmed"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_first_step_can_decide_the_average_and_the_sentences_say_so(pages, tmp_path):
+    """`bic` begins 30 points below all others, and is 5 points above HFC in each later step."""
+    rows = planted_rows.write(tmp_path / "rows", lasts(comparison(bic=55.0)))
+    steps, runs = (pd.read_csv(rows / f"{name}.csv") for name in ("steps", "runs"))
+    steps.loc[(steps["recipe"] == name_of("bic")) & (steps["step"] == 0), "accuracy"] -= 0.3
+    runs.loc[runs["recipe"] == name_of("bic"), "average"] -= 10
+    for name, table in (("steps", steps), ("runs", runs)):
+        table.to_csv(rows / f"{name}.csv", index=False)
+    part = below(pages(rows)["docs/results.md"], "### Methods compared").strip()
+    average, later, last = part.splitlines()[:3]
+    assert average.startswith("- By the average over steps HFC is the best; the other")
+    for line in (later, last):
+        assert "HFC is not the best: `bic` (+5.0 ± 0.0) is above it" in line
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_a_best_method_is_called_the_best_and_stands_first(pages, tmp_path):
     made = pages(planted_rows.write(tmp_path / "rows", lasts(comparison(podnet=45.0, joint=90.0))))
     part = below(made["docs/results.md"], "### Methods compared")
-    assert part.strip().startswith("HFC is the best; `podnet` (+5.0 ± 0.0), ")
+    behind = len(COMPARISON) - 2
+    assert part.strip().startswith(
+        f"- By the average over steps HFC is the best; the other {behind} are below it.\n"
+    )
     (heading, lines), *_ = tables(part).items()
     columns = [cell.strip() for cell in heading.split("|")[1:-1]]
     first = dict(zip(columns, lines[0], strict=True))
@@ -146,7 +167,7 @@ def test_a_best_method_is_called_the_best_and_stands_first(pages, tmp_path):
     assert [line[0] for line in shown][:2] == ["`hfc`", "`podnet`"]
     assert {"`herding-replay`", "`ncm`"} < {line[0] for line in shown} and len(shown) <= 6
     fh = {line[0].strip("`"): line[columns.index("fh")] for line in lines}
-    without = {"ncm", "ranpac", "avalanche-icarl-fixed"}  # no logits
+    without = {"ncm", "ranpac", "avalanche-icarl-fixed", "joint"}  # no logits, or one step
     assert {row for row, cell in fh.items() if cell == "–"} == without
 
 
@@ -175,17 +196,22 @@ def test_what_the_losses_and_the_parts_add_is_read_from_their_own_tables(pages, 
     )
     page = pages(rows)["docs/results.md"]
     claims = lists(page)
-    losses = item(claims["Confirmed"], "- Both losses raise the average of")
+    losses = item(claims["Confirmed"], "- Both losses raise the average,")
     assert all(f"`{row}` (+3.0 ± 0.0)" in losses for row in EIGHT if row != "foster")
     assert "`foster` (-2.0 ± 0.0, the opposite)" in claims["Not confirmed"]
     parts = item(claims["Confirmed"], "- A part of HFC raises the average:")
     assert parts == (
-        "- A part of HFC raises the average: TSA added to `baseline` (+4.0 ± 0.0) and L_RD added to "
-        "`baseline+tsa+gfc` (+2.0 ± 0.0)."
+        "- A part of HFC raises the average: TSA in place of the last block of `baseline` "
+        "(+4.0 ± 0.0) and L_RD in place of the distillation of `baseline+tsa+gfc` (+2.0 ± 0.0)."
     )
-    assert (
-        "L_FC added to `baseline+tsa` (+0.0 ± 0.0, no difference found)" in claims["Not confirmed"]
-    )
+    assert "L_FC in `baseline+tsa` (+0.0 ± 0.0, no difference found)" in claims["Not confirmed"]
+    (heading, lines), *_ = tables(below(page, "### Parts of HFC")).items()
+    lead = [cell.strip() for cell in heading.split("|")[1:-1]].index("Δ average")
+    assert {line[0]: line[lead] for line in lines if "hfc" in line[0]} == {
+        "`baseline+hfc`": "+3.0 ± 0.0",
+        "`baseline+tsa+hfc`": "–",
+        "`hfc`": "-3.0 ± 0.0",
+    }
     fh = item(claims["Confirmed"], "- With the values of `baseline`, HFC has a lower FH than")
     assert "`baseline` (-20.0 ± 0.0)" in fh  # not -30: `hfc` has other values
     table = below(page, "### L_FC and L_RD inside other methods")
@@ -217,7 +243,7 @@ def test_missing_rows_are_named_and_whole_tables_too(pages, tmp_path):
     unknown = claims["Not tested: rows are missing"]
     assert "- HFC has a higher average than `foster` and `afc`." in unknown  # three seeds of five
     assert "foster" not in claims["Confirmed"] + claims["Not confirmed"]
-    assert "- Both losses raise the average of `icarl`," in unknown
+    assert "method without them, of `icarl`," in unknown
     waiting = below(page, "### Not trained yet")
     for table, seeds in (("memory", 3), ("order", 5)):
         assert f"`hfc table {table} --scale small --seeds {seeds}`" in waiting
@@ -232,7 +258,7 @@ def test_one_seed_decides_nothing(pages, tmp_path):
     claims = lists(made["docs/results.md"])
     assert claims["Confirmed"].strip() == claims["Not confirmed"].strip() == "- Nothing."
     assert "HFC is the best" not in made["docs/results.md"] + made["README.md"]
-    assert "over 1 seed;" in made["README.md"] and "confirmed here" not in made["README.md"]
+    assert "over 1 seed;" in made["README.md"] and "claim of the paper" not in made["README.md"]
     told = below(made["docs/results.md"], "### Methods compared")
     assert "A difference of one seed is not tested." in told and "t-test" not in told
     (heading, lines), *_ = tables(told).items()
@@ -255,8 +281,8 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
     found |= lasts(medium | {"cifar100-b0-t10-podnet@medium": 33.0}, seeds=[0])
     page = pages(planted_rows.write(tmp_path / "rows", found))["docs/results.md"]
     protocols = below(page, "### Other protocols")
-    assert "In ten steps: HFC is the best; " in protocols
-    assert "classes: HFC is not the best: `foster` (-5.0 ± 0.0) is above it; " in protocols
+    assert "In ten steps HFC is the best; " in protocols
+    assert "classes HFC is not the best: `foster` (+5.0 ± 0.0) is above it; " in protocols
     claims = lists(page)
     ten = item(claims["Confirmed"], "- In ten steps HFC has a higher average than")
     assert "`foster` (+10.0 ± 0.0)" in ten
@@ -461,7 +487,7 @@ def test_the_comparison_says_whose_fh_is_lowest_and_where_its_accuracy_stands(pa
     fh = {name_of("finetune"): 30, name_of("joint", "b0-t1"): 5, name_of("ncm"): 1}
     rows = planted_rows.write(tmp_path / "rows", values, fh=fh)
     part = below(pages(rows)["docs/results.md"], "### Methods compared")
-    with_fh = len(COMPARISON) - 4  # joint, an upper bound, and three rows without logits
+    with_fh = len(COMPARISON) - 4  # joint, which has one step, and three rows without logits
     assert (
         f"The lowest FH, 30.0, is that of `finetune`, number {with_fh} of {with_fh} by the average;"
     ) in part
