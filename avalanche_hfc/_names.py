@@ -1,4 +1,4 @@
-"""Names in messages: looking one up in a registry with an error that helps, lists cut short, and
+"""Names in messages: looking one up in a registry with an error that helps, lists of them, and
 nouns behind a number.
 """
 
@@ -58,6 +58,16 @@ def shortened(values: Sequence, limit: int = 10) -> str:
 def printable(name: str) -> str:
     """A name with control characters and undecodable bytes written as escapes."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+
+
+def joined(words: Sequence[str]) -> str:
+    """A list as it is written in a sentence.
+
+    Example:
+        >>> joined(["a", "b", "c"]), joined(["a"])
+        ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def counted(number: int, what: str) -> str:

@@ -9,18 +9,17 @@ OUT/effects.md.
 
 import argparse
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from tqdm import tqdm
+from tune import positive, train_all
 
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.report.differences import NO_DIFFERENCE, Difference
+from avalanche_hfc.report.differences import Difference
 from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.tasks.table import TableRun, train
+from avalanche_hfc.tasks.table import TableRun
 
 
 class Variant(NamedTuple):
@@ -124,7 +123,7 @@ def table(rows: pd.DataFrame) -> str:
 
 def told(added: Difference) -> str:
     """Mean ± standard error."""
-    return f"{added.mean:+.2f} ± {added.error:.2f}" + (f" {NO_DIFFERENCE}" if added.none else "")
+    return f"{added.mean:+.2f} ± {added.error:.2f}{added.mark}"
 
 
 def main() -> int:
@@ -132,17 +131,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("effects"), help="result folder")
-    parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
+    parser.add_argument("--jobs", type=positive, default=2, help="processes, one thread each")
     arguments = parser.parse_args()
     runs = runs_of(arguments.out)
     silence_host()
-    from avalanche_hfc.tasks.pool import outcomes
-
-    missing = [run for own in runs.values() for run in own]
-    with closing(outcomes(train, missing, jobs=arguments.jobs)) as results:
-        for _, _, error in tqdm(results, total=len(missing), unit="run"):
-            if error is not None:
-                sys.exit(error)
+    failed = train_all(
+        [run for own in runs.values() for run in own], None, arguments.jobs, lambda: None
+    )
+    if failed:
+        sys.exit("\n".join(failed))
     rows = rows_of(runs)
     replace_file(arguments.out / "steps.csv", rows.to_csv(index=False))
     replace_file(arguments.out / "effects.md", table(rows))

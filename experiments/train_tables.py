@@ -14,7 +14,7 @@ from pathlib import Path
 
 from real_images.rows import check_same, merged, read, rows_of, run_key, settings_of, write
 from real_images.tables import SHOWN, Shown
-from tune import GRIDS, train_all
+from tune import GRIDS, positive, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("rows", type=Path, metavar="ROWS", help="folder of the rows")
     parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="run folders")
-    parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
+    parser.add_argument("--jobs", type=positive, default=1, help="processes, one thread each")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TABLE", help=f"of {', '.join(TABLES)}"
     )

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from tune import Trial, Trials, parser_of, run_of, train_all
+from tune import Trial, Trials, changed_of, parser_of, run_of, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
@@ -86,9 +86,17 @@ VARIANTS = {
 
 
 def by_variant(lines: pd.DataFrame) -> pd.DataFrame:
-    """The measures of each variant and seed."""
-    names = {trial.row + str(trial): name for name, trial in VARIANTS.items()}
-    named = lines.assign(variant=[names[key] for key in lines["row"] + lines["values"]])
+    """The measures of each variant and seed.
+
+    Raises:
+        ValueError: A line is of no variant.
+    """
+    names = {(trial.row, str(trial)): name for name, trial in VARIANTS.items()}
+    keys = [*lines[["row", "values"]].itertuples(index=False, name=None)]
+    for row, values in keys:
+        if (row, values) not in names:
+            raise ValueError(f"{row}, {values}, is no variant. Remove its lines.")
+    named = lines.assign(variant=[names[key] for key in keys])
     return named.set_index(["variant", "seed"])[["average", "last", "fh"]]
 
 
@@ -104,7 +112,7 @@ def table(runs: pd.DataFrame) -> str:
         added = (own - plain).dropna()
         cells = [f"{own[column].mean():.1f}" for column in own]
         cells += [
-            "–" if variant == PLAIN else told(Difference.of(added[column]))
+            "–" if variant == PLAIN or added.empty else told(Difference.of(added[column]))
             for column in ("average", "last")
         ]
         text.append(f"| {variant} | {' | '.join(cells)} |")
@@ -124,7 +132,7 @@ def main() -> int:
     folder: Path = arguments.out
     try:
         chosen = {name: lookup(VARIANTS, name, "variant") for name in arguments.only} or VARIANTS
-        changed = dict(text.split("=", 1) for text in arguments.set)
+        changed = changed_of(arguments.set)
         trials = Trials(
             [
                 (trial, run_of(trial, seed, arguments.runs, changed))
@@ -133,6 +141,7 @@ def main() -> int:
             ],
             folder / "variants.csv",
         )
+        by_variant(trials.collect())
     except ValueError as error:
         parser.error(str(error))
     silence_host()

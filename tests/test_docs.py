@@ -143,7 +143,7 @@ def test_the_picture_of_the_layers_has_them_in_their_order():
 
 
 def test_the_picture_of_the_readme_is_that_of_the_committed_rows(tmp_path):
-    script = runpy.run_path(str(ROOT / "experiments" / "readme_picture.py"))
+    script = runpy.run_path(str(ROOT / "experiments" / "digits_picture.py"))
     script["draw"](ROOT / "experiments/results/demo/steps.csv", tmp_path / "digits.png")
     drawn = (tmp_path / "digits.png").read_bytes()
     assert drawn == (DOCS / "images" / "digits.png").read_bytes()

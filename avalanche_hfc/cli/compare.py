@@ -13,6 +13,7 @@ from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.compare import (
     COMPARED,
@@ -189,6 +190,13 @@ def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
     )
 
 
+def allowed(name: str) -> list[str]:
+    """What a command needs besides to read a run of this recipe: one of a user's method runs its
+    code.
+    """
+    return ["--allow-code"] if is_user_method(name) else []
+
+
 def write_verdict(
     runs: Sequence[TableRun], out: Path, data: Path, failed: Mapping[str, str]
 ) -> None:
@@ -204,7 +212,7 @@ def write_verdict(
         f"Which method for {data.resolve().name}",
         {name: model_size(folder) for name, folder in first.items()},
         {
-            name: shlex.join(["hfc", "predict", str(folder), "new.jpg"])
+            name: shlex.join(["hfc", "predict", str(folder), "new.jpg", *allowed(name)])
             for name, folder in first.items()
             if has_weights(folder)
         },

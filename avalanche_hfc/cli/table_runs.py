@@ -263,7 +263,7 @@ def in_words(row: Mapping[str, str]) -> str:
 def reason(error: str) -> str:
     """The last line of a traceback where that says all, else the whole."""
     kind, _, text = error.strip().splitlines()[-1].partition(": ")
-    return text if kind.rsplit(".", 1)[-1] in KNOWN else error.strip()
+    return (text or kind) if kind.rsplit(".", 1)[-1] in KNOWN else error.strip()
 
 
 def end(done: Done) -> None:

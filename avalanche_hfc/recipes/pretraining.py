@@ -54,7 +54,7 @@ class PretrainRecipe:
         may_be_zero = ("warm_up_epochs", "weight_decay")
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if setting.name in may_be_zero and value < 0:
+            if setting.name in may_be_zero and not 0 <= value < float("inf"):
                 raise ValueError(f"pretrain.{setting.name} must be 0 or more, got {value!r}.")
             if not isinstance(value, str) and setting.name not in may_be_zero:
                 positive("pretrain", **{setting.name: value})

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from avalanche_hfc._names import joined
 from avalanche_hfc.report.blocks import Cell, Command, Report, Table, Text
 from avalanche_hfc.report.comparisons import Comparison
 from avalanche_hfc.report.differences import TEST, Difference
@@ -123,7 +124,7 @@ def _certainty(
     lead = None if second is None else paired(rows, highest, second)
     if seeds == 1:
         same = [other for other in (highest, *equal) if other != method]
-        leads = f"It equals {_listed(same)}" if same else ""
+        leads = f"It equals {joined(same)}" if same else ""
         if lead is not None:
             leads += f"{', and' if equal else 'It'} is {number(lead.mean)} points above {second}"
         return (
@@ -147,7 +148,7 @@ def _certainty(
         else f" {who} leads {second}, the next, by {_points(lead)} points: {real}."
     )
     return (
-        f"{who} has the highest average, but its lead over {_listed(equal)} is not certain: it is "
+        f"{who} has the highest average, but its lead over {joined(equal)} is not certain: it is "
         f"{leads} (points, paired by seed, ± standard error).{chosen}{others}{few}"
     )
 
@@ -194,10 +195,6 @@ def _tested(images: int) -> str:
     if images >= COARSE:
         return said
     return f"{said} They are coarse: one image is {number(100 / images)} points."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def megabytes(row: pd.Series) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,9 +175,12 @@ def _labels(recipes: list[Record]) -> list[str]:
     return labels
 
 
+PROTOCOL = re.compile(r"[btm]\d+")  # a word of a recipe's name, behind that of the data
+
+
 def shared_name(names: Sequence[str]) -> tuple[str, str]:
-    """How all of the names begin, in whole words with their hyphen, and end, from the @; two empty
-    texts for less than two names.
+    """What all of the names say of data and protocol, in whole words with their hyphen, and how
+    they end, from the @; two empty texts for less than two names.
     """
     if len(set(names)) < 2:
         return "", ""
@@ -184,7 +188,9 @@ def shared_name(names: Sequence[str]) -> tuple[str, str]:
     end = ends.pop() if len(ends) == 1 else ""
     words = [name.removesuffix(end).split("-") for name in names]
     count = 0
-    while all(len(own) > count + 1 and own[: count + 1] == words[0][: count + 1] for own in words):
+    while (count == 0 or PROTOCOL.fullmatch(words[0][count])) and all(
+        len(own) > count + 1 and own[: count + 1] == words[0][: count + 1] for own in words
+    ):
         count += 1
     return "".join(f"{word}-" for word in words[0][:count]), end
 

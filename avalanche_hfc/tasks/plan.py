@@ -291,6 +291,8 @@ def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileIm
 def shortened_recipe(recipe: Recipe) -> Recipe:
     """One epoch of everything, and memory enough for the classes of the trial."""
     given = {"train.epochs": "1", "train.first_epochs": "none"}
+    if recipe.memory.mem_size is not None:
+        given["memory.mem_size"] = str(max(recipe.memory.mem_size, CLASSES))
     for name in (*LATER_EPOCHS, *CORRECTION_ROUNDS):
         if name in dict(recipe.method.options):
             given[f"method.{name}"] = "1"

@@ -45,8 +45,13 @@ def outcomes(
     Args:
         work: A function that can be pickled, as its results can.
         items: What to call it with.
-        jobs: How many processes run at a time.
+        jobs: How many processes run at a time, at least 1.
+
+    Raises:
+        ValueError: With the first outcome, if `jobs` is below 1.
     """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if jobs == 1:
         yield from (attempt(work, item) for item in items)
         return

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from avalanche_hfc._names import joined
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, FH_ROWS
 from avalanche_hfc.report.differences import TEST, Difference
@@ -290,12 +291,3 @@ def standing(
 
 def _is(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def joined(words: Sequence[str]) -> str:
-    """A list as it is written in a sentence.
-
-    >>> joined(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -42,7 +42,8 @@ READING = """\
 the last step, by the classifier that the method predicts with. *_nme* is by the nearest mean: of \
 the exemplars' features, of all training images in `ncm` and `joint`.
 - *forgetting* is the mean over the classes of earlier steps of their best earlier accuracy minus \
-the last. It is also low where new classes are hardly learned.
+the last. It is also low where new classes are hardly predicted, as in `foster`: its class \
+weights, chosen by the average, favour old classes ([trials](#tuning)).
 - *FH* is the variance of 1 - p(true class) within the classes of a step, averaged over steps. It \
 depends on the scale of the logits, and with it on the learning rate: in most methods it is higher \
 at a higher rate ([trials](#tuning)). Where outputs are distances or scores of a regression it has \
@@ -220,9 +221,12 @@ def readme_part(rows: Committed) -> str:
     ]
     seeds = sorted({int(number) for number in kept["num_seeds"]})
     about = (
-        f"Percent, FH × 1000; mean ± standard error over {' or '.join(map(str, seeds))} "
-        f"seed{'' if seeds == [1] else 's'}; the three with the highest average, the highest last, "
-        f"HFC, herding replay and nearest class mean without training. {SHARED}"
+        "*average*: accuracy on all classes seen so far, averaged over the steps. *last*: after "
+        "the last step. *fh*: forgetting heterogeneity, the variance of 1 - p(true class) within a "
+        "step. Percent, FH × 1000; mean ± standard error over "
+        f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}; the three with the "
+        "highest average, the highest last, HFC, herding replay and nearest class mean without "
+        f"training. {SHARED}"
     )
     runs = with_later(rows_shown(COMPARISON, rows.runs), rows.steps)
     said = [

@@ -119,7 +119,8 @@ def read(folder: Path) -> Rows:
 
 
 def merged(before: Rows, new: Rows) -> Rows:
-    """The rows of both, sorted. Of a run that both have, the earlier rows are kept.
+    """The rows of both, sorted. Of a run that both have, the earlier rows are kept; earlier rows of
+    a run without a line in runs.csv, which is written last, are dropped.
 
     Raises:
         ValueError: A recipe or a run is in both, with other values.
@@ -135,12 +136,17 @@ def merged(before: Rows, new: Rows) -> Rows:
             )
     files = {
         name: sorted(
-            before.files[name] + [line for line in new.files[name] if run_key(line) not in runs],
+            [
+                *(line for line in before.files[name] if run_key(line) in runs),
+                *(line for line in new.files[name] if run_key(line) not in runs),
+            ],
             key=place,
         )
         for name in COLUMNS
     }
-    return Rows(files, dict(sorted((new.recipes | before.recipes).items())))
+    recipes = new.recipes | before.recipes
+    there = sorted({line["recipe"] for line in files["runs"]})
+    return Rows(files, {name: recipes[name] for name in there})
 
 
 def check_same(before: dict[str, Json], now: dict[str, Json]) -> None:
@@ -155,14 +161,16 @@ def check_same(before: dict[str, Json], now: dict[str, Json]) -> None:
 
 
 def write(rows: Rows, folder: Path) -> None:
-    """Write the files; those that are there are replaced."""
+    """Write the files; those that are there are replaced. runs.csv is the last: a run is there when
+    all of its rows are.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, columns in COLUMNS.items():
-        RowFile(folder / f"{name}.csv", columns).replace(rows.files[name])
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(own)}" for name, own in rows.recipes.items()
     )
     replace_file(folder / RECIPES, f"{{\n{lines}\n}}\n")
+    for name in ("steps", "classes", "runs"):
+        RowFile(folder / f"{name}.csv", COLUMNS[name]).replace(rows.files[name])
 
 
 def run_key(line: Record) -> tuple[str, int]:

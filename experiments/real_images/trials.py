@@ -11,6 +11,7 @@ from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
 from real_images.why import above, fh_alone
 
+CLOSE, FAR = 1.0, 3.0  # points: of the average, of the last accuracy
 HELD_OUT = (
     "Everything in this part was measured on training images that were held out; no test image was "
     "used."
@@ -100,19 +101,35 @@ def tuning(lines: pd.DataFrame) -> str:
     """The best of the trials of each method, how much there was to choose, and where the best value
     is the lowest or highest that was tried.
     """
-    rows, edges = [], []
+    rows, edges, later = [], [], []
     for row, own in lines.groupby("row", sort=False):
         best = own.loc[own["average"].idxmax()]
         cells = [number(best["average"]), number(own["average"].min()), str(len(own))]
         rows.append([f"`{row}`", f"`{best['values']}`" if len(own) > 1 else "–", *cells])
         edges += [f"`{row}` ({edge})" for edge in at_edge(best["values"], own["values"])]
+        close = own[own["average"] >= best["average"] - CLOSE]
+        last = close.loc[close["last"].idxmax()]
+        if last["last"] >= best["last"] + FAR:
+            later.append(
+                f"`{row}` with `{last['values']}` ({number(last['average'])} / "
+                f"{number(last['last'])} instead of {number(best['average'])} / "
+                f"{number(best['last'])})"
+            )
     about = f"Average over steps, of `joint` the accuracy, percent; {_seeds(lines)}."
     headings = ["method", "best of its trials", "average", "lowest of its trials", "trials"]
-    notes = [
-        "At the edge of the values tried, so that a wider grid might find a better one: "
-        f"{', '.join(edges)}."
-    ]
-    return markdown(Grid(headings, 2, rows, about, notes if edges else [], marks=False))
+    notes = []
+    if edges:
+        notes.append(
+            "At the edge of the values tried, so that a wider grid might find a better one: "
+            f"{', '.join(edges)}."
+        )
+    if later:
+        notes.append(
+            f"Chosen by the average. At most {CLOSE:.0f} point below it, another trial has a last "
+            f"accuracy that is at least {FAR:.0f} points higher (average / last): "
+            f"{'; '.join(later)}."
+        )
+    return markdown(Grid(headings, 2, rows, about, notes, marks=False))
 
 
 def alignment(lines: pd.DataFrame) -> str:

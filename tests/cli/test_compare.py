@@ -130,6 +130,24 @@ def test_a_method_that_fails_leaves_the_verdict_on_the_others(
     assert not (tmp_path / "alone" / "report.html").exists()
 
 
+def test_the_command_that_uses_a_method_of_the_user_s_can_be_run(
+    photos, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "mine.py").write_text(
+        "from avalanche_hfc.strategies import FineTune, HerdingReplay\n"
+        "class Mine(HerdingReplay): pass\n"
+        "class Other(FineTune): pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call = ("compare", photos, "--methods", "mine:Mine,mine:Other", "--steps", "2", "--seeds", "0")
+    code, verdict, said = command(monkeypatch, capsys, *call, "--epochs", "1", "--out", "out")
+    assert code == 0, said
+    (line,) = [text for text in verdict.splitlines() if text.startswith("hfc predict ")]
+    words = line.replace("new.jpg", str(photos / CLASSES[0] / "0.png")).split()
+    assert command(monkeypatch, capsys, *words[1:])[0] == 0 and words[-1] == "--allow-code"
+
+
 def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, monkeypatch, capsys):
     path = tmp_path / "encoder.safetensors"
     vit = timm.create_model(
@@ -306,10 +324,17 @@ def test_loose_images_are_told_to_need_a_folder_for_each_class(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("classes", "said"),
-    [(["ant"], "has 1 class, too few for 2 steps: at least two are needed"), ([], "alone")],
+    [
+        (["ant"], "has 1 class, too few for 2 steps: at least two are needed"),
+        ([], "holds no class folders"),
+        (None, "No folder "),
+    ],
 )
 def test_data_that_cannot_be_compared_on(classes, said, tmp_path, monkeypatch, capsys):
-    data = make_folder(tmp_path / "alone", classes)
+    data = tmp_path / "data"
+    if classes is not None:
+        data.mkdir()
+        make_folder(data, classes)
     out = tmp_path / "out"
     code, _, error = command(monkeypatch, capsys, "compare", data, *SHORT, "--out", out)
     assert code == 2 and said in error.strip().splitlines()[-1] and not out.exists()

@@ -85,6 +85,7 @@ def test_a_run_starts_from_the_weights_of_a_pretraining_and_records_what_it_took
         (["photos", "--epochs", "0"], "pretrain.epochs must be a number above 0, got 0"),
         (["photos", "--mask-ratio", "1.5"], "pretrain.mask_ratio must be at most 1, got 1.5"),
         (["photos", "--warm-up-epochs", "9"], "warm_up_epochs must be below epochs (2), got 9"),
+        (["photos", "--weight-decay", "nan"], "weight_decay must be 0 or more, got nan"),
         (["photos", "--dtype", "int8"], "'int8' is not one of"),
         (["photos", "--batch-size", "512"], "28 images are fewer than a batch of 512"),
         (["photos", "--patch-size", "7"], "image_size 16 is not a multiple of patch_size 7"),

@@ -282,3 +282,15 @@ def test_steps_are_counted_while_files_are_written(tmp_path):
     (runs[2].folder / "steps.csv").unlink()
     (runs[2].folder / "steps.csv").mkdir()  # an OSError
     assert steps_done(runs) == "1 steps done"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("Traceback\nValueError: too small", "too small"),
+        ("Traceback\nValueError", "ValueError"),
+        ("Traceback\nKeyError: 'a'", "Traceback\nKeyError: 'a'"),
+    ],
+)
+def test_the_reason_of_a_failure_is_never_empty(error, said):
+    assert reason(error) == said

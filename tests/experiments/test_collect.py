@@ -91,6 +91,50 @@ def test_the_numbers_are_those_of_the_run_folders(script, runs, tmp_path):
     assert settings[NAMES[1]]["method.name"] == "ranpac" and len(settings) == 2
 
 
+def test_the_classes_of_mapped_recipes_are_kept(script, runs, tmp_path, monkeypatch):
+    import real_images.rows
+
+    monkeypatch.setattr(real_images.rows, "MAPPED", {"ncm": NAMES[0]})
+    script("collect", runs / NAMES[0] / "1", "--out", tmp_path)
+    script("collect", runs, "--out", tmp_path)
+    classes = rows(tmp_path / "classes.csv")
+    assert {row["recipe"] for row in classes} == {NAMES[0]}
+    for seed in ("0", "1"):
+        own = [row for row in classes if row["seed"] == seed]
+        held = rows(runs / NAMES[0] / seed / "classes.csv")
+        for column in ("step", "class", "name", "brought_in", "correct", "total"):
+            assert [row[column] for row in own] == [row[column] for row in held]
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_run_is_added_whole_after_a_kill_between_two_files(
+    script, runs, tmp_path, monkeypatch, written
+):
+    """The call is repeated after it was killed when `written` files were there."""
+    from real_images import rows as module
+
+    script("collect", runs / NAMES[0], "--out", tmp_path / "rows")
+    script("collect", runs, "--out", tmp_path / "whole")
+    calls = []
+
+    def killed(write):
+        def one(*given):
+            if len(calls) == written:
+                raise KeyboardInterrupt
+            calls.append(given)
+            return write(*given)
+
+        return one
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.RowFile, "replace", killed(module.RowFile.replace))
+        patched.setattr(module, "replace_file", killed(module.replace_file))
+        with pytest.raises(KeyboardInterrupt):
+            script("collect", runs, "--out", tmp_path / "rows")
+    script("collect", runs, "--out", tmp_path / "rows")
+    assert bytes_of(tmp_path / "rows") == bytes_of(tmp_path / "whole")
+
+
 def test_a_run_of_other_values_is_refused_with_both_and_nothing_is_written(script, runs, tmp_path):
     out = tmp_path / "rows"
     script("collect", runs / NAMES[0] / "0", "--out", out)

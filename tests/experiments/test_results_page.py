@@ -367,6 +367,7 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     columns = ["row", "values", "seed", "average", "last", "fh"]
     tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
              (("1e-4", 41.2), ("5e-4", 47.7), ("1e-3", 39.9))] + [("ncm", "as it is", 100, 30.3, 1.0, 2.0)]  # fmt: skip
+    tuned.append(("podnet", "train.lr=2e-4", 100, 46.8, 5.0, 2.0))  # ends higher
     tuned += [
         ("wa", f"train.lr={lr}, method.clip_weights={clip}", 100, value, 1.0, 2.0)
         for lr, clip, value in (("2e-4", "true, method.rule=first", 50.0), ("5e-4", "true", 40.0), ("1e-3", "false", 41.0))
@@ -407,7 +408,7 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
     assert lines == [["AdamW", "60.0", "0.99", "1.00"], ["SGD", "60.0", "1.24", "1.00"]]
     (_, lines), *_ = tables(below(page, "### Tuning")).items()
     assert lines == [
-        ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "3"],
+        ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "4"],
         ["`ncm`", "–", "30.3", "30.3", "1"],
         [
             "`wa`",
@@ -418,6 +419,8 @@ def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
         ],
     ]
     assert "so that a wider grid might find a better one: `wa` (lowest train.lr)." in page
+    ends = "`podnet` with `train.lr=2e-4` (46.8 / 5.0 instead of 47.7 / 1.0).\n"
+    assert f"at least 3 points higher (average / last): {ends}" in page
     (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
     assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
     (heading, lines), *_ = tables(below(page, "### Image size")).items()

@@ -27,6 +27,9 @@ SHORT = {
 }
 
 
+SHORT_NCM = {name: text for name, text in SHORT.items() if name != "memory.mem_size"}
+
+
 @pytest.fixture
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(EXPERIMENTS))
@@ -122,8 +125,7 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     scripts, pixels, tmp_path, monkeypatch, capsys
 ):
     data = npz(tmp_path / "images.npz", pixels)
-    changed = {name: text for name, text in SHORT.items() if name != "memory.mem_size"}
-    words = [word for leaf, value in changed.items() for word in ("--set", f"{leaf}={value}")]
+    words = [word for leaf, value in SHORT_NCM.items() for word in ("--set", f"{leaf}={value}")]
     call = ["tune.py", "--data", data, "--out", tmp_path / "out", "--runs", tmp_path / "runs"]
     monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "ncm", "--only", "ranpac", *words])
 
@@ -142,7 +144,8 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
         accuracies = pd.read_csv(folder / words / "100" / "steps.csv")["accuracy"]
         assert line["average"] == pytest.approx(100 * sum(accuracies) / 5)
     of_ranpac = lines[lines["row"] == "ranpac"]
-    assert of_ranpac[of_ranpac["best"]]["average"].eq(of_ranpac["average"].max()).all()
+    highest = of_ranpac["average"] == of_ranpac["average"].max()
+    assert of_ranpac["best"].tolist() == highest.tolist()
     monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
     assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
     shutil.rmtree(tmp_path / "runs")  # nor does one that has the lines alone
@@ -150,8 +153,25 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "ncm"])  # not the lines' settings
     assert run() == 2 and "ncm, as it is, seed 100, with other settings" in capsys.readouterr().err
     assert (tmp_path / "out" / "trials.csv").read_text() == first
-    monkeypatch.setattr(sys, "argv", [*map(str, call), "--only", "podnte"])
-    assert run() == 2 and "Did you mean 'podnet'" in capsys.readouterr().err
+    for wrong, said in (
+        (["--only", "podnte"], "Did you mean 'podnet'"),
+        (["--set", "train.epochs"], "--set must be LEAF=VALUE, as in train.epochs=1, got"),
+        (["--jobs", "0"], "must be a whole number of at least 1, got '0'"),
+    ):
+        monkeypatch.setattr(sys, "argv", [*map(str, call), *wrong])
+        assert run() == 2 and said in capsys.readouterr().err
+
+
+def test_a_run_of_other_values_is_not_taken_for_a_trial(scripts, pixels, tmp_path):
+    """`--set` is not part of the folder's name."""
+    tune, _ = scripts
+    trial = tune.Trial("ncm")
+    made = tune.run_of(trial, tune.SEED, tmp_path / "runs", SHORT_NCM)
+    tune.train(made, data_root=npz(tmp_path / "images.npz", pixels))
+    other = tune.run_of(trial, tune.SEED, tmp_path / "runs", {})
+    with pytest.raises(ValueError, match="was made by another recipe"):
+        tune.Trials([(trial, other)], tmp_path / "trials.csv")
+    assert len(tune.Trials([(trial, made)], tmp_path / "trials.csv").collect()) == 1
 
 
 def test_trials_start_from_the_protocol_whatever_was_tuned(scripts, tmp_path, monkeypatch):

@@ -305,6 +305,8 @@ def test_a_shorter_seed_is_unfinished_beside_the_longer_ones(tmp_path):
         (["cifar100-b0-t10-hfc@paper", "cifar100-b0-t10-hfc@small"], ("cifar100-b0-t10-", "")),
         (["digits-hfc", "cifar100-hfc"], ("", "")),
         (["a-b", "a-b-c"], ("a-", "")),
+        (["npz-b0-t5-hfc-paper@small", "npz-b0-t5-hfc-official@small"], ("npz-b0-t5-", "@small")),
+        (["npz-b0-t5-m7-avalanche-lwf", "npz-b0-t5-m7-avalanche-der"], ("npz-b0-t5-m7-", "")),
         (["a-b@x"], ("", "")),
     ],
 )

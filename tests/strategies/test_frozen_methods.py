@@ -67,6 +67,18 @@ def test_ncm_predicts_by_the_distance_to_the_unit_mean_of_all_images_of_a_class(
         np.testing.assert_allclose(mean, unit(unit(known[labels == k]).mean(0)), atol=1e-6)
 
 
+def tensors_of(state):
+    """All tensors inside nested dicts and lists."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    inside = state.values() if isinstance(state, dict) else state
+    return [
+        found
+        for part in (inside if isinstance(state, dict | list | tuple) else ())
+        for found in tensors_of(part)
+    ]
+
+
 def ridge_by_hand(known, labels, ridge):
     return np.linalg.solve(
         known.T @ known + ridge * np.eye(known.shape[1]), known.T @ np.eye(6)[labels]
@@ -85,7 +97,7 @@ def held_out(labels):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("ridge", [None, 0.3])
 def test_ranpac_has_the_ridge_solution_over_all_images_of_all_steps(model, ridge):
-    benchmark = benchmark_of(per_class=12)
+    benchmark, fixed = benchmark_of(per_class=12), ridge is not None
     strategy = build("ranpac", model=model, num_features=50, ridge=ridge)
     train(strategy, benchmark.train_stream)
     projection = strategy.model.head.projection.double().numpy()
@@ -109,6 +121,8 @@ def test_ranpac_has_the_ridge_solution_over_all_images_of_all_steps(model, ridge
         ridge = RIDGES[int(np.argmin(errors))]
         assert min(errors) < 0.9 * max(errors)
     assert strategy.chosen_ridge == ridge
+    kept = strategy.state_dict()  # a matrix of held-out images only where λ is chosen by them
+    assert sum(value.shape == (50, 50) for value in tensors_of(kept)) == (1 if fixed else 2)
     np.testing.assert_allclose(
         logits_of(strategy.model, benchmark), asked @ ridge_by_hand(known, labels, ridge), atol=1e-3
     )

@@ -78,16 +78,25 @@ def test_many_runs_on_few_images_need_the_time_that_each_run_costs_by_itself():
     [("build_model", True, False), ("checkpoint_bytes", False, True), ("judge", False, False)],
 )
 def test_what_a_run_costs_besides_its_images_is_measured(monkeypatch, slow, building, of_a_step):
-    fast = getattr(plan, slow)
+    fast, late, now = getattr(plan, slow), [], time.perf_counter
 
     def slowly(*given, **options):
-        time.sleep(2)
+        late.append(1e6)  # seconds, on the clock alone
         return fast(*given, **options)
 
     monkeypatch.setattr(plan, slow, slowly)
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: now() + sum(late))
     own = override(recipe("digits-b0-t5-icarl@demo"), {"batch_size": "8"})
     found = plan.measure(own, plan.real_data(own, 0, None)[0], "cpu", 2)
-    assert (found.building >= 2, found.of_a_step >= 2) == (building, of_a_step)
+    assert (found.building >= 1e6, found.of_a_step >= 1e5) == (building, of_a_step)
+
+
+def test_a_memory_that_is_enough_for_few_classes_is_planned_with():
+    """The trial has four classes, whatever the data has."""
+    own = override(recipe("digits-b0-t5-herding-replay@demo"), {"mem_size": "2", "num_steps": "2"})
+    assert plan.shortened_recipe(own).memory.mem_size == plan.CLASSES
+    enough = override(own, {"mem_size": "7"})
+    assert plan.shortened_recipe(enough).memory.mem_size == 7
 
 
 def test_methods_that_see_each_image_once_keep_one_epoch():

@@ -1,6 +1,6 @@
-"""The picture of the README: accuracy on digits after each step, from the rows of `hfc demo`.
+"""The picture of digits in docs/results.md: accuracy after each step, from the rows of `hfc demo`.
 
-    python experiments/readme_picture.py experiments/results/demo/steps.csv docs/images/digits.png
+    python experiments/digits_picture.py experiments/results/demo/steps.csv docs/images/digits.png
 
 Nothing is trained.
 """
