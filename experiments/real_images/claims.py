@@ -21,6 +21,7 @@ PARTS = (  # what is changed, in what, by the rows of the table
     ("L_FC in", "baseline+tsa", "baseline+tsa+gfc"),
     ("L_RD in place of the distillation of", "baseline+tsa+gfc", ALL_PARTS),
 )
+LISTS = ("Confirmed", "No difference found", "The opposite found", "Not tested: rows are missing")
 RULE = (
     "A claim is confirmed where the difference has the sign that the paper claims and "
     f"{TEST} over seeds finds it. In brackets: the difference ± its standard error, in points of "
@@ -158,9 +159,9 @@ def difference(runs: pd.DataFrame, pair: Pair, column: str, num_seeds: int) -> D
     return Difference.of(added)
 
 
-def told(pair: Pair, found: Difference, why: str = "") -> str:
-    """A pair with its difference, and a word on it, as in a list."""
-    return f"{pair.label} ({found.mean:+.1f} ± {found.error:.1f}{why})"
+def told(pair: Pair, found: Difference) -> str:
+    """A pair with its difference, as in a list."""
+    return f"{pair.label} ({found.mean:+.1f} ± {found.error:.1f})"
 
 
 def judged(runs: pd.DataFrame, claim: Claim) -> Verdict:
@@ -172,11 +173,11 @@ def judged(runs: pd.DataFrame, claim: Claim) -> Verdict:
         if found is None:
             verdict.unknown.append(pair.label)
         elif found.none:
-            verdict.none.append(told(pair, found, ", no difference found"))
+            verdict.none.append(told(pair, found))
         elif found.sign == claim.sign:
             verdict.confirmed.append(told(pair, found))
         else:
-            verdict.opposite.append(told(pair, found, ", the opposite"))
+            verdict.opposite.append(told(pair, found))
     return verdict
 
 
@@ -201,21 +202,16 @@ def claims_table(runs: pd.DataFrame) -> str:
 
 
 def verdict(runs: pd.DataFrame) -> str:
-    """Markdown: the table of claims, then lists of those confirmed, not confirmed and not tested,
-    with their numbers.
-    """
-    lists: tuple[list[str], list[str], list[str]] = ([], [], [])
+    """Markdown: the table of claims, then a list for each field of `Verdict`, with the numbers."""
+    lists = Verdict([], [], [], [])
     for claim in CLAIMS:
-        found = judged(runs, claim)
-        pairs = (found.confirmed, found.none + found.opposite, found.unknown)
-        for lines, own in zip(lists, pairs, strict=True):
+        for lines, own in zip(lists, judged(runs, claim), strict=True):
             if own:
                 lines.append(f"- {claim.text} {joined(own)}.")
-    titles = ("Confirmed", "Not confirmed", "Not tested: rows are missing")
     shown = "\n".join(
         "\n".join([f"**{title}**", "", *(lines or ["- Nothing."]), ""])
-        for title, lines in zip(titles, lists, strict=True)
-        if lines or title != titles[2]
+        for title, lines in zip(LISTS, lists, strict=True)
+        if lines or title != LISTS[-1]
     )
     return "\n".join(filter(None, (claims_table(runs), f"{RULE}\n", shown)))
 
