@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+from real_images.rows import MEASURES
 from tqdm import tqdm
 
 from avalanche_hfc._earlier import SINCE_0_1
@@ -34,7 +35,6 @@ from avalanche_hfc.tasks.table import TableRun, train
 
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
-COLUMNS = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")
 TRIAL = ("row", "values", "seed")  # the columns that name a trial
 SINCE_LINES = ("train.tf32", "train.channels_last")
 Key = tuple[str, str, int]
@@ -260,7 +260,7 @@ def line_of(trial: Trial, run: TableRun) -> dict[str, str | int | float]:
     steps = pd.read_csv(run.folder / "steps.csv")
     return {
         **dict(zip(TRIAL, key_of(trial, run), strict=True)),
-        **values_of(steps, COLUMNS),
+        **values_of(steps, MEASURES),
         "recipe": run.recipe.name,
         "settings": digest(run),
     }

@@ -45,6 +45,19 @@ def test_the_generated_parts_have_a_number_only_where_there_are_rows():
     assert told == any(path.suffix == ".csv" for path in ROWS.rglob("*"))
 
 
+def test_every_sentence_on_why_is_borne_out_by_the_rows():
+    """One that is not leaves the page: write it anew."""
+    from real_images.page import read_committed
+    from real_images.trials import forms_of
+    from real_images.why import ON_TESTS, ON_TRIALS, borne_out, on_tests
+
+    rows = read_committed(ROWS)
+    tests = on_tests(rows.runs, rows.classes)
+    refuted = [own.text for own in ON_TESTS if borne_out(own, tests) is None]
+    refuted += [own.text for own in ON_TRIALS if borne_out(own, forms_of(ROWS)) is None]
+    assert refuted == []
+
+
 def read(name):
     path = ROWS / f"{name}.csv"
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["recipe", "seed"])

@@ -31,8 +31,8 @@ from real_images.tables import (
     rows_shown,
     section,
 )
-from real_images.trials import HELD_OUT, sections, trial_seconds
-from real_images.why import fh_alone
+from real_images.trials import HELD_OUT, forms_of, sections, trial_seconds
+from real_images.why import fh_alone, why
 
 IMAGES = "docs/images"
 START, END = "<!-- real-images -->\n", "<!-- /real-images -->"
@@ -121,6 +121,9 @@ def results_part(rows: Committed, folder: Path, root: Path, pictures: list[str])
     if len(rows.runs):
         parts["## Real images"] = introduction(rows.runs, folder, place)
         parts["### What the paper claims"] = verdict(rows.runs)
+        because = why(rows.runs, rows.classes, forms_of(folder))
+        if because:
+            parts["### Why"] = because
         parts["### How to read the tables"] = READING
         paper = paper_of()
         assert paper is not None

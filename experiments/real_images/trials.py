@@ -11,6 +11,7 @@ from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
 from real_images.why import above, fh_alone
 
+VARIANTS = "variants/variants.csv"
 CLOSE, FAR = 1.0, 3.0  # points: of the average, of the last accuracy
 HELD_OUT = (
     "Everything in this part was measured on training images that were held out; no test image was "
@@ -21,7 +22,7 @@ HELD_OUT = (
 def sections(folder: Path, place: str) -> dict[str, str]:
     """Title to markdown, for each file of trials that there is; `place` is that of the folder."""
     parts = {
-        "Forms of HFC": (folder / "variants" / "variants.csv", variants),
+        "Forms of HFC": (folder / VARIANTS, variants),
         "Augmentation": (folder / "augmentation" / "trials.csv", augmentation),
         "Image size": (folder / "image-size" / "trials.csv", image_size),
         "Tuning": (folder / "tuning" / "trials.csv", tuning),
@@ -33,6 +34,13 @@ def sections(folder: Path, place: str) -> dict[str, str]:
         for title, (path, made) in parts.items()
         if path.is_file()
     }
+
+
+def forms_of(folder: Path) -> pd.DataFrame:
+    """The measures of each form of HFC and seed; none where there is no file of them."""
+    path = folder / VARIANTS
+    columns = ["row", "values", "seed", "average", "last", "fh"]
+    return by_variant(pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=columns))
 
 
 def trial_seconds(folder: Path) -> float:

@@ -1,10 +1,162 @@
-"""Sentences on what changes the accuracy, and on what FH tells of it."""
+"""Sentences on why HFC works or does not, and on what FH tells of accuracy.
+
+A finding is written by hand, with the differences it stands on. It is shown only while the rows
+bear it out: each difference must have the sign that the sentence tells.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import pandas as pd
 
 from avalanche_hfc.report.differences import TEST, Difference
+from real_images.claims import recipes_of
+from real_images.tables import ABLATION, COMPARISON, PLUG_AND_PLAY
 
+RUN = ["recipe", "seed"]
 LEAST_ROWS = 4  # of which a rank correlation is worth a sentence
+LEAST_SEEDS = 3  # of which a finding is told
+
+
+class Change(NamedTuple):
+    """What the first has more of a measure than the second, and which sign the sentence tells: 1 or
+    -1, 0 for no difference found.
+    """
+
+    first: str
+    second: str
+    sign: int
+    column: str = "average"
+
+
+class Finding(NamedTuple):
+    """A sentence with a place `{}` for each change, which it names in the same order."""
+
+    text: str
+    changes: tuple[Change, ...]
+
+
+ON_TESTS = (
+    Finding(
+        "L_RD balances the head; the features hardly change. In place of the distillation of "
+        "`baseline` it raises the average by {}, while the average by the nearest means changes by "
+        "{}.",
+        (
+            Change("baseline+grd", "baseline", 1),
+            Change("baseline+grd", "baseline", -1, "average_nme"),
+        ),
+    ),
+    Finding(
+        "Beside `herding-replay`, HFC ends higher on old classes ({}) and lower on the newest ones "
+        "({}).",
+        (
+            Change("hfc", "herding-replay", 1, "last_old"),
+            Change("hfc", "herding-replay", -1, "last_new"),
+        ),
+    ),
+    Finding(
+        "So both losses help where nothing else balances the head: `baseline` ({}), "
+        "`herding-replay` ({}) and `wa` ({}), whose alignment has nothing to do here "
+        "([below](#weight-alignment)). Methods that tune on balanced exemplars change by {} "
+        "(`podnet`) or show no difference (`podnet-cscct` {}, `afc` {}, `dytox` {}). Where a "
+        "method predicts by means or balances its losses or its head, they cost accuracy: `icarl` "
+        "({}), `bic` ({}), `ssil` ({}) and `foster` ({}).",
+        (
+            *(Change(f"{row}+hfc", row, 1) for row in ("baseline", "herding-replay", "wa")),
+            Change("podnet+hfc", "podnet", 1),
+            *(Change(f"{row}+hfc", row, 0) for row in ("podnet-cscct", "afc", "dytox")),
+            *(Change(f"{row}+hfc", row, -1) for row in ("icarl", "bic", "ssil", "foster")),
+        ),
+    ),
+    Finding(
+        "L_FC lowers FH, not the number of errors. In `baseline` it changes FH × 1000 by {} and "
+        "the average by {}; beside L_RD it changes FH by {}, and the average by {}, which is no "
+        "difference found.",
+        (
+            Change("baseline+gfc", "baseline", -1, "fh"),
+            Change("baseline+gfc", "baseline", -1),
+            Change("baseline+hfc", "baseline+grd", -1, "fh"),
+            Change("baseline+hfc", "baseline+grd", 0),
+        ),
+    ),
+    Finding(
+        "At equal values both losses without TSA are better than HFC: {} on average, {} after the "
+        "last step.",
+        (
+            Change("baseline+hfc", "baseline+tsa+hfc", 1),
+            Change("baseline+hfc", "baseline+tsa+hfc", 1, "last"),
+        ),
+    ),
+)
+ON_TRIALS: tuple[Finding, ...] = ()
+
+
+def on_tests(runs: pd.DataFrame, classes: pd.DataFrame) -> pd.DataFrame:
+    """The measures of runs on test images in five equal steps, by the name of their row and their
+    seed; of those with rows of classes, also the last accuracy on old and on the newest classes.
+    """
+    tables = (COMPARISON, ABLATION, PLUG_AND_PLAY)
+    names = {recipe: row for (row, *own), recipe in recipes_of(*tables).items() if own == [0, 5]}
+    own = runs[runs["recipe"].isin(names) & (runs["seed"] < COMPARISON.num_seeds)]
+    ends = classes[classes["step"] == classes.groupby(RUN)["step"].transform("max")]
+    for column, chosen in (
+        ("last_old", ends["brought_in"] < ends["step"]),
+        ("last_new", ends["brought_in"] == ends["step"]),
+    ):
+        sums = ends[chosen].groupby(RUN)[["correct", "total"]].sum()
+        accuracy = (100 * sums["correct"] / sums["total"]).rename(column)
+        own = own.merge(accuracy.reset_index(), on=RUN, how="left")
+    return own.assign(row=own["recipe"].map(names)).set_index(["row", "seed"])
+
+
+def why(runs: pd.DataFrame, classes: pd.DataFrame, forms: pd.DataFrame) -> str:
+    """Two lists as markdown: what runs on test images and trials on held-out images say; empty
+    without either.
+
+    Args:
+        runs: The runs on test images.
+        classes: The rows of classes of some of them.
+        forms: The measures of each form of HFC and seed.
+    """
+    tests, trials = told(ON_TESTS, on_tests(runs, classes)), told(ON_TRIALS, forms)
+    parts = []
+    if tests:
+        parts += [f"On test images, by {TEST}:", "", *(f"- {text}" for text in tests), ""]
+    if trials:
+        parts += [
+            "On held-out images, HFC beside itself with one thing changed "
+            "([Forms of HFC](#forms-of-hfc)):",
+            "",
+            *(f"- {text}" for text in trials),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def told(findings: Iterable[Finding], measures: pd.DataFrame) -> list[str]:
+    """The sentences that the rows bear out.
+
+    Args:
+        findings: What is to be told.
+        measures: A row for each name and seed, a column for each measure.
+    """
+    return [
+        finding.text.format(*(f"{own.mean:+.1f} ± {own.error:.1f}" for own in found))
+        for finding in findings
+        if (found := borne_out(finding, measures)) is not None
+    ]
+
+
+def borne_out(finding: Finding, measures: pd.DataFrame) -> list[Difference] | None:
+    """The differences of a finding; None where one has too few seeds or another sign."""
+    found = []
+    for first, second, sign, column in finding.changes:
+        values = measures[column].unstack("seed").reindex([first, second])
+        added = Difference.of((values.loc[first] - values.loc[second]).dropna())
+        if added.num_seeds < LEAST_SEEDS or added.sign != sign:
+            return None
+        found.append(added)
+    return found
 
 
 def above(added: pd.DataFrame) -> str:

@@ -489,6 +489,40 @@ def test_forms_above_the_default_are_told_and_what_fh_says_of_all(pages, tmp_pat
     assert told not in shown(forms[forms["values"] != "as it is"])
 
 
+def test_a_finding_is_told_only_while_the_rows_bear_it_out():
+    from real_images.why import Change, Finding, told
+
+    def said(second, seeds=3, sign=1):
+        lines = [("a", seed, 50.0 + NOISE[seed]) for seed in range(seeds)]
+        lines += [("b", seed, second + NOISE[seed]) for seed in range(seeds)]
+        measures = pd.DataFrame(lines, columns=["row", "seed", "last"]).set_index(["row", "seed"])
+        finding = Finding("It is {} higher.", (Change("a", "b", sign, "last"),))
+        return told([finding], measures)
+
+    assert said(48.0) == ["It is +2.0 ± 0.0 higher."]
+    assert said(52.0) == said(50.0) == said(48.0, seeds=2) == said(48.0, sign=0) == []
+    assert said(50.0, sign=0) == ["It is +0.0 ± 0.0 higher."]
+
+
+def test_accuracies_on_old_and_newest_classes_are_read_from_the_rows_of_classes(tmp_path):
+    from real_images.page import read_committed
+    from real_images.why import on_tests
+
+    mapped = [name_of("hfc"), name_of("herding-replay")]
+    values = {name_of("hfc"): 50.0, name_of("herding-replay"): 30.0, name_of("icarl"): 40.0}
+    rows = read_committed(
+        planted_rows.write(tmp_path / "rows", lasts(values, seeds=[0, 1]), mapped=mapped)
+    )
+    found = on_tests(rows.runs, rows.classes)
+    own = [line for line in rows.classes.to_dict("records") if line["recipe"] == name_of("hfc")]
+    own = [line for line in own if line["seed"] == 1 and line["step"] == 2]
+    for column, new in (("last_old", False), ("last_new", True)):
+        lines = [line for line in own if (line["brought_in"] == 2) == new]
+        expected = 100 * sum(line["correct"] for line in lines) / (50 * len(lines))
+        assert found.loc["hfc", 1][column] == pytest.approx(expected)
+    assert math.isnan(found.loc["icarl", 1]["last_old"]) and len(found) == 6
+
+
 @pytest.mark.usefixtures("no_figures")
 def test_the_comparison_says_whose_fh_is_lowest_and_where_its_accuracy_stands(pages, tmp_path):
     values = lasts(comparison(icarl=45.0, finetune=20.0, joint=90.0))
