@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_hfc._types import Json, Record
+from avalanche_hfc.recipes.pretraining import is_pretraining
 from avalanche_hfc.store.rows import whole_lines
 from avalanche_hfc.store.run_folder import (
     RunFolder,
@@ -75,7 +76,7 @@ class Group:
 
 def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]:
     """The runs of these folders, and the folders of runs that have no finished step yet. A folder
-    of run folders stands for all in it.
+    of run folders stands for all runs in it; pre-trainings beside them are no runs.
     """
     runs, waiting = [], []
     for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
@@ -212,7 +213,12 @@ def _run_folders(folder: Path) -> list[Path]:
         raise ValueError(
             f"{folder} is no run folder: it has no recipe.json, and no folder in it has one."
         )
-    return inside
+    return [path for path in inside if not _is_pretraining(path)] or inside
+
+
+def _is_pretraining(path: Path) -> bool:
+    held = read_recipe_note(path)
+    return held is not None and is_pretraining(held["recipe"])
 
 
 def _by_seed(path: Path) -> tuple[str, int, str]:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from synthetic_runs import write_run, write_runs
 
+from avalanche_hfc.recipes.pretraining import PretrainRecipe
 from avalanche_hfc.report.numbers import (
     activity,
     class_table,
@@ -293,6 +294,19 @@ def test_a_shorter_seed_is_unfinished_beside_the_longer_ones(tmp_path):
     pd.read_csv(paths[1] / "steps.csv").head(2).to_csv(paths[1] / "steps.csv", index=False)
     (group,) = group_runs(read_runs(paths)[0])
     assert [own.seed for own in group.runs] == [0] and [own.seed for own in group.unfinished] == [1]
+
+
+def test_a_pre_training_among_runs_is_no_run_and_alone_it_is_refused(tmp_path):
+    (path,) = write_runs(tmp_path, methods=["hfc"], seeds=[0], num_steps=2)
+    (tmp_path / "pretrained").mkdir()
+    note = {"recipe": PretrainRecipe().as_dict(), "seed": 0}
+    (tmp_path / "pretrained" / "recipe.json").write_text(json.dumps(note))
+    runs, waiting = read_runs([tmp_path])
+    assert [run.path for run in runs] == [path] and waiting == []
+    shutil.rmtree(path)
+    for folder in (tmp_path, tmp_path / "pretrained"):
+        with pytest.raises(ValueError, match="pretrained is no run: it is a pre-training"):
+            read_runs([folder])
 
 
 @pytest.mark.parametrize(
