@@ -159,10 +159,10 @@ def introduction(runs: pd.DataFrame, folder: Path, place: str) -> str:
 
 def table_part(shown: Shown, rows: Committed, paper: pd.DataFrame, pictures: list[str]) -> str:
     """A table with the sentences and figures that belong to it."""
-    own = with_later(rows_shown(shown, rows.runs), rows.steps)
+    own = rows_shown(shown, rows.runs)
     parts = [section(shown, rows.steps, paper)]
     if shown is COMPARISON:
-        parts.insert(0, listed(own, shown))
+        parts.insert(0, listed(with_later(own, rows.steps), shown))
         parts.append(fh_alone(over_seeds(numbers_of(shown, rows_shown(shown, rows.steps)))))
         parts += [figure(name, text) for name, text in FIGURES.items() if name in pictures]
     elif shown is PROTOCOLS:
@@ -231,11 +231,10 @@ def readme_part(rows: Committed) -> str:
         "highest average, the highest last, HFC, herding replay and nearest class mean without "
         f"training. {SHARED}"
     )
-    runs = with_later(rows_shown(COMPARISON, rows.runs), rows.steps)
+    runs = rows_shown(COMPARISON, rows.runs)
     said = [
-        f"{words} {'; '.join(filter(None, (first, equal)))}."
-        for name, words in MEASURES.items()
-        if name != "later"
+        f"{MEASURES[name]} {'; '.join(filter(None, (first, equal)))}."
+        for name in ("average", "last")
         for first, equal, _ in [standing(runs, COMPARISON, column=name)]
         if first
     ]
