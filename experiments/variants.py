@@ -29,6 +29,8 @@ def weights(compensation: str, relation: str) -> tuple[tuple[str, str], ...]:
 
 BOTH = (("method.losses", "hfc"),)
 WITHOUT_RELATION = "L_FC and the distillation of each sample in place of L_RD"
+WITHOUT_LOSSES = "cross-entropy and distillation of each sample"
+CLASS_MEAN = "the same, cross-entropy as a mean over classes"
 # What is changed, under what it asks. `baseline+tsa` with both losses is HFC's default form, and
 # takes options that `hfc` does not
 GROUPS: dict[str, dict[str, Trial]] = {
@@ -61,8 +63,8 @@ GROUPS: dict[str, dict[str, Trial]] = {
         "L_RD of new classes alone": Trial("controls:NewClasses", BOTH),
         "L_RD towards the labels": Trial("controls:Labels", BOTH),
         WITHOUT_RELATION: Trial("baseline+tsa", (("method.losses", "gfc"),)),
-        "cross-entropy and distillation of each sample": Trial("baseline+tsa"),
-        "the same, cross-entropy as a mean over classes": Trial("controls:ClassMean"),
+        WITHOUT_LOSSES: Trial("baseline+tsa"),
+        CLASS_MEAN: Trial("controls:ClassMean"),
     },
     "TSA and the rest of the network": {
         "TSA with the residual": Trial("hfc", (("model.residual", "true"),)),

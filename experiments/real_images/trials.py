@@ -13,6 +13,12 @@ from real_images.why import above, fh_alone
 
 VARIANTS = "variants/variants.csv"
 CLOSE, FAR = 1.0, 3.0  # points: of the average, of the last accuracy
+FORMS = """\
+The default form has the values before tuning: rate 5e-4 and weights α = (1 - ρ, ρ) of L_FC and \
+L_RD, where ρ is the share of old classes. Literal targets are those that the paper prints, which \
+sum to 2 for a sample of a new class; normalised ones sum to 1. L_RD is averaged over the classes \
+present in the batch or over all classes seen. The released loss is that of the authors' code.
+"""
 HELD_OUT = (
     "Everything in this part was measured on training images that were held out; no test image was "
     "used."
@@ -56,10 +62,11 @@ def variants(lines: pd.DataFrame) -> str:
     counts = lines.groupby(["row", "values"]).size()
     tested = f"± its standard error; {NO_DIFFERENCE}: no difference found by {TEST}. "
     parts = [
+        FORMS,
         f"Percent, FH × 1000; {_seeds(lines)}. Δ: the variant minus HFC's default form, seed by "
         f"seed{f', {tested}' if (counts > 1).any() else '. '}"
         f"{ONE_SEED if (counts == 1).any() else ''}".rstrip()
-        + "\n"
+        + "\n",
     ]
     parts.append(above(added.drop(index=PLAIN, errors="ignore")))
     for title, group in GROUPS.items():
