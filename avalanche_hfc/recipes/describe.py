@@ -106,7 +106,7 @@ def images_trained_on(recipe: Recipe) -> int | None:
     size is not known.
     """
     sizes = sizes_of(recipe)
-    return None if sizes is None else sum(images_by_step(recipe, sizes))
+    return None if sizes is None else sum(map(sum, phases_by_step(recipe, sizes)))
 
 
 def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
@@ -119,11 +119,6 @@ def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
     base = classes // 2 if data.base_fraction else 0
     arriving = [base] * bool(base) + [(classes - base) // data.num_steps] * data.num_steps
     return [(count, count * per_class) for count in arriving]
-
-
-def images_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """Images that pass through training in each step, all epochs of all phases; roughly."""
-    return [main + later for main, later in phases_by_step(recipe, sizes)]
 
 
 def phases_by_step(recipe: Recipe, sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

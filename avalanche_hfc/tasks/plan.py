@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import SupervisedPlugin
+from torch import Tensor
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Strategy
@@ -24,7 +25,7 @@ from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
 from avalanche_hfc.engine.run import check_device, peak_memory
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.recipes import Recipe, override
-from avalanche_hfc.recipes.describe import images_by_step, later_epochs, sizes_of
+from avalanche_hfc.recipes.describe import later_epochs, phases_by_step, sizes_of
 from avalanche_hfc.recipes.options import CORRECTION_ROUNDS, LATER_EPOCHS
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
@@ -86,7 +87,8 @@ class Estimate:
 class Measured:
     """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
     that a run takes to build its network, `of_a_step` those that a step takes besides its images,
-    as for its exemplars and its checkpoint.
+    as for its exemplars and its checkpoint. `phase_rate` are images a second in the phases that
+    tune or compress; None for a method without any.
     """
 
     rates: tuple[float, float]
@@ -95,6 +97,7 @@ class Measured:
     checkpoint: int
     building: float = 0.0
     of_a_step: float = 0.0
+    phase_rate: float | None = None
 
 
 def plan(
@@ -178,20 +181,22 @@ def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int
         checkpoint=checkpoint,
         building=built - start,
         of_a_step=(trained - built - watch.seconds) / len(benchmark.train_stream) + saved - trained,
+        phase_rate=rate_of(watch.phases) if watch.phases else None,
     )
 
 
 def estimate(recipe: Recipe, sizes: Sizes, measured: Measured) -> Estimate:
     """What a run takes whose steps have these sizes."""
+    by_step = phases_by_step(recipe, sizes.steps)
     first, later = measured.rates
     training = [
-        images / (later if step else first)
-        for step, images in enumerate(images_by_step(recipe, sizes.steps))
+        main / (later if step else first) + tuned / (measured.phase_rate or later)
+        for step, (main, tuned) in enumerate(by_step)
     ]
     seen = np.cumsum(sizes.tests)
     passes = int(seen.sum()) + sum(images for _, images in sizes.steps)
     return Estimate(
-        images=sum(images_by_step(recipe, sizes.steps)),
+        images=sum(map(sum, by_step)),
         rates=measured.rates,
         eval_rate=measured.eval_rate,
         training=tuple(training),
@@ -299,22 +304,37 @@ def shortened_recipe(recipe: Recipe) -> Recipe:
     return override(recipe, given)
 
 
+Timed = list[tuple[float, int]]  # seconds and images of batches
+
+
 class Stopwatch(SupervisedPlugin):
-    """Seconds and images of every training batch, loading included, by step."""
+    """Seconds and images of every training batch, loading included: by step, and those of later
+    phases.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: dict[int, list[tuple[float, int]]] = {}
+        self.steps: dict[int, Timed] = {}
+        self.phases: Timed = []
         self._start = 0.0
 
     def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         self._start = self._now(strategy)
 
+    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        self._start = self._now(strategy)
+
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        now = self._now(strategy)
-        self.steps.setdefault(strategy.clock.train_exp_counter, []).append(
-            (now - self._start, len(strategy.mb_y))
+        self._note(
+            strategy, self.steps.setdefault(strategy.clock.train_exp_counter, []), strategy.mb_y
         )
+
+    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        self._note(strategy, self.phases, strategy.phase_running.batch[1])
+
+    def _note(self, strategy: Strategy, timed: Timed, targets: Tensor) -> None:
+        now = self._now(strategy)
+        timed.append((now - self._start, len(targets)))
         self._start = now
 
     @staticmethod
@@ -326,12 +346,17 @@ class Stopwatch(SupervisedPlugin):
     @property
     def seconds(self) -> float:
         """Of all batches."""
-        return sum(seconds for timed in self.steps.values() for seconds, _ in timed)
+        return sum(seconds for timed in (*self.steps.values(), self.phases) for seconds, _ in timed)
 
     def rate(self, step: int) -> float:
-        """Images a second of a step, its first batch left out where there are more."""
-        timed = self.steps[step][1:] or self.steps[step]
-        return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
+        """Images a second of the main epochs of a step."""
+        return rate_of(self.steps[step])
+
+
+def rate_of(timed: Timed) -> float:
+    """Images a second, the first batch left out where there are more."""
+    timed = timed[1:] or timed
+    return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
 def train_trial(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> None:

@@ -13,6 +13,7 @@ from avalanche_hfc.cli.plan import duration, size
 from avalanche_hfc.engine.build import build_model, build_strategy
 from avalanche_hfc.engine.data import build_benchmark
 from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.recipes.describe import phases_by_step
 from avalanche_hfc.tasks import plan as plan_module
 from avalanche_hfc.tasks.memory import fits, image_bytes
 from avalanche_hfc.tasks.plan import (
@@ -22,6 +23,7 @@ from avalanche_hfc.tasks.plan import (
     Stopwatch,
     checkpoint_bytes,
     estimate,
+    measure,
     plan,
     plan_all,
     real_data,
@@ -64,6 +66,35 @@ def test_what_a_run_costs_besides_its_images_is_counted_once_a_run_and_once_a_st
     added = estimate(own, sizes, costly).seconds - estimate(own, sizes, without).seconds
     assert len(sizes.steps) == 6 and added == pytest.approx(4.0 + 6 * 0.5)
     assert estimate(own, sizes, without).fixed == RUN_SECONDS
+
+
+def test_epochs_that_tune_are_counted_at_their_own_rate():
+    own = override(recipe("digits-b0-t5-podnet@demo"), {"tune_epochs": "4", "epochs": "1"})
+    _, sizes = real_data(own, 0, None)
+    alike = Measured((100.0, 50.0), 1000.0, 0, 0)
+    slow, fast = (
+        estimate(own, sizes, replace(alike, phase_rate=rate)).training for rate in (50.0, 200.0)
+    )
+    assert slow == estimate(own, sizes, alike).training
+    for step, ((_, tuned), before, after) in enumerate(
+        zip(phases_by_step(own, sizes.steps), slow, fast, strict=True)
+    ):
+        assert before - after == pytest.approx(tuned / 50 - tuned / 200) and (tuned > 0) == (
+            step > 0
+        )
+
+
+def test_batches_of_later_phases_are_timed_apart(monkeypatch):
+    watches = []
+    monkeypatch.setattr(
+        plan_module, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[-1]
+    )
+    for name, tunes in (("podnet", True), ("herding-replay", False)):
+        own = override(recipe(f"digits-b0-t5-{name}@demo"), {"batch_size": "4"})
+        found = measure(own, real_data(own, 0, None)[0], "cpu", 2)
+        assert (found.phase_rate is not None) == tunes
+        images = sum(images for _, images in watches[-1].phases)
+        assert images == (16 if tunes else 0)  # one epoch: all images of the trial are exemplars
 
 
 def test_images_of_every_step_are_counted_as_the_benchmark_deals_them_out():
