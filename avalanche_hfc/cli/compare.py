@@ -24,6 +24,7 @@ from avalanche_hfc.tasks.compare import (
     comparable,
     compared_recipes,
     compared_runs,
+    few_epochs,
     has_weights,
     model_size,
     note_epochs,
@@ -217,6 +218,7 @@ def write_verdict(
             if has_weights(folder)
         },
         failed,
+        few_epochs([run.recipe for run in runs]),
     )
     page, *_ = write_pages(report, out)
     click.echo(f"{spoken(report)}\nPage: {page}")

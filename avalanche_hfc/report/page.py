@@ -32,7 +32,7 @@ from avalanche_hfc.report.style import (
     style_rules,
 )
 from avalanche_hfc.report.training_losses import acting, losses
-from avalanche_hfc.store.read import Group, RunData, read_runs
+from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import replace_file
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -157,23 +157,31 @@ def _notices(comparisons: Sequence[Comparison], waiting: Sequence[Path]) -> list
             f"{group.label} seed {run.seed} ({run.last_step + 1} of {group.last_step + 1} steps)"
             for run in group.unfinished
         ]
-        going += _seeds_of(group, [run for run in group.runs if not run.finished])
+        going.append((group.label, [run.seed for run in group.runs if not run.finished]))
         in_map = shared_class_table(group.runs)[1]
         others = [run for run in group.runs if run.classes is not None and run.seed not in in_map]
-        reordered += _seeds_of(group, others)
+        reordered.append((group.label, [run.seed for run in others]))
     reasons = (
         ("No finished step yet, not in this report: {}.", [str(path) for path in waiting]),
         ("Fewer steps than other seeds, in the curves but not in the results: {}.", shorter),
-        ("Not finished, so that the last step is the last so far: {}.", going),
-        ("Classes arrive in another order and have maps of their own: {}.", reordered),
+        ("Not finished, so that the last step is the last so far: {}.", _with_seeds(going)),
+        ("Classes arrive in another order and have maps of their own: {}.", _with_seeds(reordered)),
     )
     return [sentence.format("; ".join(names)) for sentence, names in reasons if names]
 
 
-def _seeds_of(group: Group, runs: Sequence[RunData]) -> list[str]:
-    """The recipe and these seeds as one entry of a list; nothing without a run."""
-    seeds = ", ".join(str(run.seed) for run in runs)
-    return [f"{group.label} seed{'s' if len(runs) > 1 else ''} {seeds}"] if runs else []
+def _with_seeds(seeds: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
+    """Each recipe with its seeds as an entry of a list, those without any left out; one entry where
+    all of several have the same.
+    """
+    told = [
+        (label, f"seed{'s' if len(own) > 1 else ''} {', '.join(map(str, own))}")
+        for label, own in seeds
+        if own
+    ]
+    if 1 < len(told) == len(seeds) and len({text for _, text in told}) == 1:
+        told = [("all recipes,", told[0][1])]
+    return [f"{label} {text}" for label, text in told]
 
 
 def as_html(report: Report) -> str:

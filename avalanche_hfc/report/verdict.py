@@ -262,6 +262,7 @@ def make_verdict(
     sizes: Mapping[str, int | None],
     predict: Mapping[str, str],
     failed: Mapping[str, str] | None = None,
+    remarks: Sequence[str] = (),
 ) -> Report:
     """A report on runs of several methods whose first section is the verdict.
 
@@ -271,11 +272,13 @@ def make_verdict(
         sizes: As in `result_rows`.
         predict: The command that uses a run of a recipe, by the recipe's name.
         failed: Why a method has no runs to compare, by the method's name.
+        remarks: Further sentences for the verdict.
 
     Returns:
         The report, for `write_pages`; `spoken` gives its verdict as text.
     """
-    summary = partial(verdict_blocks, sizes=sizes, predict=predict, failed=failed or {})
+    left_out = [f"{method} is not compared: {reason}" for method, reason in (failed or {}).items()]
+    summary = partial(verdict_blocks, sizes=sizes, predict=predict, remarks=[*remarks, *left_out])
     return replace(make_report(folders, summary=summary), title=title)
 
 
@@ -284,10 +287,10 @@ def verdict_blocks(
     *,
     sizes: Mapping[str, int | None],
     predict: Mapping[str, str],
-    failed: Mapping[str, str],
+    remarks: Sequence[str],
 ) -> list:
-    """The sentences, the methods that failed, the command that uses the method, and a row per
-    method, best first.
+    """The sentences and remarks, the command that uses the method, and a row per method, best
+    first.
     """
     rows = result_rows(comparison.groups, sizes)
     found = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
@@ -298,8 +301,7 @@ def verdict_blocks(
         if command is None
         else [Text(f"To classify images with {found.method}:"), Command(command)]
     )
-    left_out = [f"{method} is not compared: {reason}" for method, reason in failed.items()]
-    return [*map(Text, [*found.sentences, *left_out]), *usage, _table(comparison, rows, found)]
+    return [*map(Text, [*found.sentences, *remarks]), *usage, _table(comparison, rows, found)]
 
 
 def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:

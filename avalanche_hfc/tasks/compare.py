@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from avalanche_hfc._names import counted
 from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.names import Spec
@@ -306,6 +307,22 @@ def comparable(
     labels = {run.recipe.name: method_label(run.recipe) for run in runs}
     remaining = [run for run in runs if run.recipe.name not in reasons]
     return remaining, {labels[name]: reason for name, reason in reasons.items()}
+
+
+def few_epochs(recipes: Sequence[Recipe]) -> list[str]:
+    """A remark on methods that were trained for fewer epochs than their recipes have by themselves;
+    nothing if none was.
+    """
+    given, usual = (
+        max(own.train.epochs for own in some)
+        for some in (recipes, [recipe(own.name) for own in recipes])
+    )
+    if given >= usual:
+        return []
+    return [
+        f"Methods that train by gradients had {counted(given, 'epoch')} a step, fewer than the "
+        f"{usual} of their recipes: with more time they may come out better."
+    ]
 
 
 def method_label(own: Recipe) -> str:

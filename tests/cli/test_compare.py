@@ -174,6 +174,7 @@ def check_verdict(said, out):
         method: np.mean([100 * steps[f"{method} {seed}"]["average"].iloc[-1] for seed in (0, 1)])
         for method in METHODS
     }
+    assert "had 1 epoch a step, fewer than the 5 of their recipes" in said
     chosen = re.match(r"Use (\S+): (\S+) %", said)
     assert chosen[2] == f"{averages[chosen[1]]:.1f}"
     predict = re.search(r"^hfc (predict .*) new.jpg$", said, re.MULTILINE)[1].split()

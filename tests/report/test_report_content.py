@@ -271,6 +271,12 @@ def test_what_a_reader_must_know_stands_at_the_top(tmp_path):
         f"Classes arrive in another order and have maps of their own: {name} seed 1.",
     ]
     assert make_report(write_runs(tmp_path / "whole", seeds=[0])).notices == []
+    both = write_runs(
+        tmp_path / "both", methods=["hfc", "icarl"], seeds=[0, 1, 2], num_steps=3, shuffled=True
+    )
+    told = "Classes arrive in another order and have maps of their own: {}."
+    assert make_report(both).notices == [told.format("all recipes, seeds 1, 2")]
+    assert make_report(both[:-1]).notices == [told.format("hfc seeds 1, 2; icarl seed 1")]
 
 
 def test_one_reason_is_one_note_however_many_runs_it_concerns(tmp_path):
@@ -280,7 +286,9 @@ def test_one_reason_is_one_note_however_many_runs_it_concerns(tmp_path):
         del held["finished"]
         (path / "recipe.json").write_text(json.dumps(held))
     (notice,) = make_report(paths).notices
-    assert all(f"{method} seeds 0, 1" in notice for method in METHODS)
+    assert notice.endswith(": all recipes, seeds 0, 1.")
+    (notice,) = make_report(paths[:-1]).notices
+    assert all(f"{method} seeds 0, 1" in notice for method in METHODS[:-1])
 
 
 def test_names_from_outside_are_text_and_nothing_else(tmp_path):

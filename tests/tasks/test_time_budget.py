@@ -7,7 +7,7 @@ import pytest
 
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.tasks import plan
-from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, TimeBudget, with_epochs
+from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, TimeBudget, few_epochs, with_epochs
 from avalanche_hfc.tasks.plan import RUN_SECONDS, Measured, Sizes
 
 METHODS = ("ncm", "herding-replay")
@@ -97,6 +97,12 @@ def test_a_memory_that_is_enough_for_few_classes_is_planned_with():
     assert plan.shortened_recipe(own).memory.mem_size == plan.CLASSES
     enough = override(own, {"mem_size": "7"})
     assert plan.shortened_recipe(enough).memory.mem_size == 7
+
+
+def test_fewer_epochs_than_those_of_the_recipes_are_remarked():
+    (said,) = few_epochs(with_epochs(RECIPES, 4))
+    assert said.startswith("Methods that train by gradients had 4 epochs a step, fewer than the 5")
+    assert few_epochs(with_epochs(RECIPES, 5)) == few_epochs(RECIPES[:1]) == []
 
 
 def test_methods_that_see_each_image_once_keep_one_epoch():
