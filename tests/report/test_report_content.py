@@ -288,7 +288,7 @@ def test_one_reason_is_one_note_however_many_runs_it_concerns(tmp_path):
     (notice,) = make_report(paths).notices
     assert notice.endswith(": all recipes, seeds 0, 1.")
     (notice,) = make_report(paths[:-1]).notices
-    assert all(f"{method} seeds 0, 1" in notice for method in METHODS[:-1])
+    assert all(f"{method} seeds 0, 1" in notice for method in [*METHODS][:-1])
 
 
 def test_names_from_outside_are_text_and_nothing_else(tmp_path):
