@@ -167,18 +167,18 @@ def told(pair: Pair, found: Difference) -> str:
 def judged(runs: pd.DataFrame, claim: Claim) -> Verdict:
     """What the rows say of each pair of a claim."""
     runs = runs[runs["seed"] < claim.num_seeds]
-    verdict = Verdict([], [], [], [])
+    pairs = Verdict([], [], [], [])
     for pair in claim.pairs:
         found = difference(runs, pair, claim.column, claim.num_seeds)
         if found is None:
-            verdict.unknown.append(pair.label)
+            pairs.unknown.append(pair.label)
         elif found.none:
-            verdict.none.append(told(pair, found))
+            pairs.none.append(told(pair, found))
         elif found.sign == claim.sign:
-            verdict.confirmed.append(told(pair, found))
+            pairs.confirmed.append(told(pair, found))
         else:
-            verdict.opposite.append(told(pair, found))
-    return verdict
+            pairs.opposite.append(told(pair, found))
+    return pairs
 
 
 def claims_table(runs: pd.DataFrame) -> str:

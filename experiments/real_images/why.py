@@ -227,12 +227,12 @@ def above(added: pd.DataFrame) -> str:
     found = {name: Difference.of(each.dropna()) for name, each in added.iterrows()}
     if not found or any(own.num_seeds < 2 for own in found.values()):
         return ""
-    told = [
+    raised = [
         f"{name} ({own.mean:+.1f} ± {own.error:.1f})"
         for name, own in sorted(found.items(), key=lambda entry: -entry[1].mean)
         if own.sign > 0
     ]
-    return f"Above the default, by {TEST}: {'; '.join(told) or 'nothing'}.\n"
+    return f"Above the default, by {TEST}: {'; '.join(raised) or 'nothing'}.\n"
 
 
 def fh_alone(numbers: pd.DataFrame) -> str:
