@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pandas as pd
-from tune import SEED, Trial, run_of
+from tune import SEED, Trial, existing, run_of
 
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes.tuned import TUNED
@@ -68,7 +68,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
+    parser.add_argument(
+        "--data", type=existing, required=True, help="CIFAR-100: a folder or npz file"
+    )
     parser.add_argument("--out", type=Path, default=Path("alignment"), help="folder of the file")
     arguments = parser.parse_args()
     silence_host()

@@ -23,6 +23,7 @@ from real_images.rows import (
     settings_of,
     steps_of,
 )
+from tune import existing
 
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import recipe
@@ -66,7 +67,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rows", type=Path, metavar="ROWS", help="folder of the committed files")
-    parser.add_argument("--data", type=Path, help="CIFAR-100: a folder or npz file")
+    parser.add_argument("--data", type=existing, help="CIFAR-100: a folder or npz file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--recipe", action="append", metavar="NAME", help=f"instead of {', '.join(RECIPES)}"

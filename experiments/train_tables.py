@@ -1,6 +1,9 @@
 """Train the runs of the tables on real images, those that have no rows yet.
 
+    python experiments/train_tables.py ROWS --data cifar100.npz --plan
     python experiments/train_tables.py ROWS --data cifar100.npz --jobs 2
+
+The first adds up what the runs take, from a few timed batches of each, and trains nothing.
 
 ROWS is the folder of the rows, as experiments/collect.py writes them: a run is added when it is
 finished, and a run that is there is not trained again, with or without its run folder. Runs are
@@ -9,12 +12,14 @@ kept in RUNS and resumed. docs/protocol.md lists the tables.
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from real_images.rows import check_same, merged, read, rows_of, run_key, settings_of, write
 from real_images.tables import SHOWN, Shown
-from tune import GRIDS, positive, train_all
+from tqdm import tqdm
+from tune import GRIDS, existing, positive, train_all
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
@@ -23,6 +28,7 @@ from avalanche_hfc.recipes.tables import SPECS
 from avalanche_hfc.recipes.tuned import TUNED
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.tasks.plan import plan_all
 from avalanche_hfc.tasks.table import TableRun, runs_of
 
 TABLES = {shown.command.split(" --seeds")[0].removeprefix("hfc table "): shown for shown in SHOWN}
@@ -64,17 +70,34 @@ def collect(runs: Iterable[TableRun], folder: Path) -> set[tuple[str, int]]:
     return {run_key(line) for line in rows.files["runs"]}
 
 
+def tell_plan(runs: Sequence[TableRun], data: Path) -> None:
+    """Print the hours of all runs, one after the other, and of the longest."""
+    seeds = Counter(run.recipe.name for run in runs)
+    chosen = {run.recipe.name: run.recipe for run in runs}.values()
+    estimates = plan_all(tqdm(chosen, unit="recipe"), data_root=data)
+    seconds = {recipe.name: estimate.seconds for recipe, estimate in estimates}
+    hours = sum(seconds[name] * number for name, number in seeds.items()) / 3600
+    longest = max(seconds, key=seconds.__getitem__)
+    print(
+        f"{len(runs)} runs to train: about {hours:.1f} hours of one core, at most "
+        f"{seconds[longest] / 60:.1f} minutes each ({longest})."
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rows", type=Path, metavar="ROWS", help="folder of the rows")
-    parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
+    parser.add_argument(
+        "--data", type=existing, required=True, help="CIFAR-100: a folder or npz file"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="run folders")
     parser.add_argument("--jobs", type=positive, default=1, help="processes, one thread each")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TABLE", help=f"of {', '.join(TABLES)}"
     )
+    parser.add_argument("--plan", action="store_true", help="how long it takes; train nothing")
     arguments = parser.parse_args()
     try:
         tables = [lookup(TABLES, name, "table") for name in arguments.only] or SHOWN
@@ -85,6 +108,9 @@ def main() -> int:
         parser.error(str(error))
     silence_host()
     missing = [run for run in runs if (run.recipe.name, run.seed) not in known]
+    if arguments.plan and missing:
+        tell_plan(missing, arguments.data)
+        return 0
     failed = train_all(
         missing, arguments.data, arguments.jobs, lambda: collect(missing, arguments.rows)
     )

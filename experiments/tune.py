@@ -274,6 +274,14 @@ def positive(text: str) -> int:
     return number
 
 
+def existing(text: str) -> Path:
+    """A file or folder that is there."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"no such file or folder: {text}")
+    return path
+
+
 def changed_of(words: Sequence[str]) -> dict[str, str]:
     """What `--set` says: leaf to value.
 
@@ -291,7 +299,9 @@ def parser_of(description: str | None, out: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="CIFAR-100: a folder or npz file")
+    parser.add_argument(
+        "--data", type=existing, required=True, help="CIFAR-100: a folder or npz file"
+    )
     parser.add_argument("--out", type=Path, default=Path(out), help="folder of the CSV file")
     parser.add_argument("--runs", type=Path, default=Path("runs") / out, help="run folders")
     parser.add_argument("--jobs", type=positive, default=1, help="processes, one thread each")

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -249,6 +250,11 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
     script("collect", runs, "--out", tmp_path / "all")
     script("collect", runs / NAMES[0], runs / NAMES[1] / "1", "--out", tmp_path / "rows")
     call = ["train_tables", tmp_path / "rows", "--data", tmp_path, "--runs", tmp_path / "runs"]
+    code, out, _ = script(*call, "--plan")
+    assert code == 0 and re.match(
+        rf"1 runs to train: about \d+\.\d hours of one core, .* minutes each \({NAMES[1]}\)\.", out
+    )
+    assert not (tmp_path / "runs").exists()
     code, out, _ = script(*call)
     assert code == 0 and f"4 of 4 runs are in {tmp_path / 'rows'}." in out
     trained = [path.relative_to(tmp_path / "runs") for path in tmp_path.glob("runs/*/*")]
@@ -261,6 +267,8 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
         assert now == expected
     monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
     assert script(*call)[0] == 0
+    code, out, _ = script(*call, "--plan")
+    assert code == 0 and out == f"4 of 4 runs are in {tmp_path / 'rows'}.\n"
     code, _, err = script(*call, "--only", "pratical")
     assert code == 2 and "practical --scale demo" in err
 
@@ -303,3 +311,9 @@ def test_rows_of_another_recipe_are_refused_before_anything_is_trained(
     assert both.recipes[NAMES[0]] == older and both.files == before.files
     with pytest.raises(ValueError, match=r"another recipe: train.epochs 77, now \d+"):
         kept.check_same({NAMES[0]: own | {"train.epochs": 77}}, before.recipes)
+
+
+@pytest.mark.parametrize("name", ["train_tables", "reproduce"])
+def test_data_that_is_not_there_is_named_before_anything_is_read(script, tmp_path, name):
+    code, _, err = script(name, tmp_path, "--data", tmp_path / "no.npz")
+    assert code == 2 and f"--data: no such file or folder: {tmp_path / 'no.npz'}" in err
