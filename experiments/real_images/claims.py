@@ -3,6 +3,7 @@ follow from them.
 """
 
 from collections.abc import Iterable, Sequence
+from math import isnan
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from avalanche_hfc._names import joined
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, FH_ROWS
-from avalanche_hfc.report.differences import TEST, Difference
+from avalanche_hfc.report.differences import ONE_SEED, TEST, Difference
 from avalanche_hfc.report.tables import Grid, markdown
 from avalanche_hfc.tasks.table import row_name
 from real_images.tables import ABLATION, COMPARISON, PLUG_AND_PLAY, PROTOCOLS, Shown
@@ -160,8 +161,9 @@ def difference(runs: pd.DataFrame, pair: Pair, column: str, num_seeds: int) -> D
 
 
 def told(pair: Pair, found: Difference) -> str:
-    """A pair with its difference, as in a list."""
-    return f"{pair.label} ({found.mean:+.1f} ± {found.error:.1f})"
+    """A pair with its difference, as in a list; of one seed without an error."""
+    error = "" if isnan(found.error) else f" ± {found.error:.1f}"
+    return f"{pair.label} ({found.mean:+.1f}{error})"
 
 
 def judged(runs: pd.DataFrame, claim: Claim) -> Verdict:
@@ -223,6 +225,7 @@ MEASURES = {  # by which methods are ranked: column, in words
 }
 MOST_LISTED = 6  # methods below HFC that a sentence names; the table has all
 BRACKETS = "In brackets: theirs minus that of HFC, seed by seed, ± its standard error."
+BRACKETS_OF_ONE = f"In brackets: theirs minus that of HFC. {ONE_SEED}"
 
 
 class Standing(NamedTuple):

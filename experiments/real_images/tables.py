@@ -62,6 +62,8 @@ COMPARISON = Shown("comparison", 5, "cifar100")
 ABLATION = Shown("ablation", 5, "ablation", ranked=False)
 PLUG_AND_PLAY = Shown("plug-and-play", 5, "plug-and-play", ranked=False)
 PROTOCOLS = Shown("protocols", 3, "cifar100")
+ORDER = Shown("order", 5)
+MEDIUM = Shown("comparison", 1, "cifar100", scale="medium")
 SHOWN = (
     COMPARISON,
     ABLATION,
@@ -69,8 +71,8 @@ SHOWN = (
     PROTOCOLS,
     Shown("memory", 3),
     Shown("initialisation", 3, ranked=False),
-    Shown("order", 5),
-    Shown("comparison", 1, "cifar100", scale="medium"),
+    ORDER,
+    MEDIUM,
 )
 
 

@@ -304,8 +304,28 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
     ]
     order = below(page, "### Class orders, another one for each seed")
     assert "seed 3, 4" in order  # five seeds are asked for
+    assert "Over five class orders" not in order  # nothing is said of three
     medium = below(page, "### Methods compared, scale medium")
+    assert (
+        "With all 100 classes, by the average of one run each, HFC is not the best: `podnet` "
+        "(+3.0) is above it; "
+    ) in medium
+    assert "A difference of one seed is not tested." in medium and "nan" not in medium
     assert "over 1 seed:" in medium and "| `podnet` | **38.0** | **33.0** |" in medium
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, tmp_path):
+    values = {entry.recipe: 40.0 for entry in ALL_TABLES["order"]["small"]}
+    values[name_of("orders-podnet")] = 47.0
+    values[name_of("orders-hfc")] = 45.0
+    rows = planted_rows.write(tmp_path / "rows", lasts(values))
+    runs = pd.read_csv(rows / "runs.csv")
+    runs.loc[runs["recipe"] == name_of("orders-podnet"), "average"] -= 5
+    runs.to_csv(rows / "runs.csv", index=False)
+    order = below(pages(rows)["docs/results.md"], "### Class orders, another one for each seed")
+    assert "Over five class orders, by the average, HFC is the best; `podnet` (-3.0 ± 0.0)" in order
+    assert "By the last accuracy HFC is not the best: `podnet` (+2.0 ± 0.0) is above it" in order
 
 
 def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_path):
