@@ -9,7 +9,7 @@ import torch
 from avalanche_hfc.losses import cross_entropy, relation_targets
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-STEPS = torch.tensor([0, 0, 1, 1, -1])  # 0 and 1 are old, 2 and 3 new
+STEPS = torch.tensor([0, 0, 1, 1, 1, -1])  # 0 and 1 are old; 4 is new and not in the batch
 TARGETS = torch.tensor([2, 2, 2, 0, 3, 2, 1, 0])
 
 
@@ -23,7 +23,7 @@ def controls(monkeypatch):
 
 @pytest.fixture
 def batch():
-    logits, teacher = torch.randn(8, 5).double(), torch.randn(8, 2).double()
+    logits, teacher = torch.randn(8, 6).double(), torch.randn(8, 2).double()
     return logits, teacher, torch.rand(8).double() + 0.5
 
 
@@ -69,7 +69,7 @@ def test_the_terms_of_one_kind_of_class_are_left_out(controls, batch, name, kept
 
 def test_towards_the_labels_no_teacher_is_asked(controls, batch):
     logits, _, weights = batch
-    one_hot = torch.nn.functional.one_hot(TARGETS, 5).double()
+    one_hot = torch.nn.functional.one_hot(TARGETS, 6).double()
     found = divergences(logits, one_hot)
     expected = sum(class_weight(weights, k) * found[k] for k in range(4)) / 4
     torch.testing.assert_close(relation(controls.Labels, logits, None, weights), expected)
