@@ -130,9 +130,11 @@ def assign_colours(lines: Iterable[LineKey]) -> dict[LineKey, int]:
 
 
 def marker_of(colour: int) -> str:
-    """The marker of a line with this colour, as matplotlib names it."""
-    hue, again = colour % len(SERIES), colour // len(SERIES)
-    return list(MARKERS)[(hue + 3 * again) % len(MARKERS)]
+    """The marker of a line with this colour, as matplotlib names it. Hues that share a marker are
+    far from each other.
+    """
+    again, hue = divmod(colour, len(SERIES))
+    return list(MARKERS)[(hue + 4 * (hue // len(MARKERS)) + 3 * again) % len(MARKERS)]
 
 
 def line_of(colour: int) -> LineStyle:

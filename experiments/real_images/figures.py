@@ -59,7 +59,7 @@ def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
         return None
     ticks = [(int(seen), str(seen)) for seen in sorted(own["classes"].unique())]
     title = "Accuracy on all classes seen, %"
-    return draw([Panel(title, curves, "classes seen", ticks, limits=(0, 100))], LOOK, height=360)
+    return draw([Panel(title, curves, "classes seen", ticks, limits=(20, 100))], LOOK, height=420)
 
 
 def class_figure(steps: pd.DataFrame, classes: pd.DataFrame, name: str) -> Figure | None:

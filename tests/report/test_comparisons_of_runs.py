@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from itertools import combinations
 
 import pandas as pd
 import pytest
@@ -217,6 +218,18 @@ def test_every_method_has_a_colour_of_its_own():
         for colour in assign_colours(LineKey(name, losses) for name in ALL_METHODS).values()
     ]
     assert len(looks) == len(set(looks))
+
+
+def test_hues_that_are_hard_to_tell_apart_have_other_markers():
+    """A distance of 60 in RGB: blue and teal, or brown and olive, are closer."""
+    channels = [[int(hue[place : place + 2], 16) for place in (1, 3, 5)] for hue in SERIES]
+    close = [
+        (one, other)
+        for one, other in combinations(range(len(SERIES)), 2)
+        if math.dist(channels[one], channels[other]) < 60
+    ]
+    assert len(close) >= 2
+    assert [pair for pair in close if len(set(map(marker_of, pair))) == 1] == []
 
 
 def test_a_method_has_the_same_colour_whatever_stands_beside_it(tmp_path):
