@@ -21,7 +21,7 @@ from real_images.tables import SHOWN, Shown
 from tqdm import tqdm
 from tune import GRIDS, existing, positive, train_all
 
-from avalanche_hfc._names import lookup
+from avalanche_hfc._names import counted, lookup
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes.settings import MEM_SIZES
 from avalanche_hfc.recipes.tables import SPECS
@@ -79,7 +79,7 @@ def tell_plan(runs: Sequence[TableRun], data: Path) -> None:
     hours = sum(seconds[name] * number for name, number in seeds.items()) / 3600
     longest = max(seconds, key=seconds.__getitem__)
     print(
-        f"{len(runs)} runs to train: about {hours:.1f} hours of one core, at most "
+        f"{counted(len(runs), 'run')} to train: about {hours:.1f} hours of one core, at most "
         f"{seconds[longest] / 60:.1f} minutes each ({longest})."
     )
 

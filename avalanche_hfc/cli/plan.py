@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from avalanche_hfc._names import counted
 from avalanche_hfc.cli.completion import recipes_and_tables
 from avalanche_hfc.cli.device import DEVICE_HELP
 from avalanche_hfc.cli.loading import announce_loading
@@ -141,7 +142,8 @@ def tell_table(
 ) -> None:
     """The sum over all runs, one after the other."""
     click.echo(f"{name} on {device}{', from random images' if synthetic else ''}")
-    click.echo(f"  runs    {seeds * len(estimates)}: {len(estimates)} recipes, {seeds} seeds each")
+    recipes = counted(len(estimates), "recipe")
+    click.echo(f"  runs    {seeds * len(estimates)}: {recipes}, {counted(seeds, 'seed')} each")
     click.echo(
         f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
     )

@@ -252,7 +252,7 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
     call = ["train_tables", tmp_path / "rows", "--data", tmp_path, "--runs", tmp_path / "runs"]
     code, out, _ = script(*call, "--plan")
     assert code == 0 and re.match(
-        rf"1 runs to train: about \d+\.\d hours of one core, .* minutes each \({NAMES[1]}\)\.", out
+        rf"1 run to train: about \d+\.\d hours of one core, .* minutes each \({NAMES[1]}\)\.", out
     )
     assert not (tmp_path / "runs").exists()
     code, out, _ = script(*call)
