@@ -105,8 +105,11 @@ def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:
 
 
 def _resized(sizes: set[tuple[int, int]], side: int) -> str:
-    listed = shortened([f"{width} × {height}" for width, height in sorted(sizes)], 3)
-    return f"Images of {listed} pixels are resized to {side} × {side}."
+    listed = [f"{width} × {height}" for width, height in sorted(sizes)]
+    which = ", ".join(listed)
+    if len(listed) > 3:
+        which = f"{len(listed)} sizes, from {listed[0]} to {listed[-1]}"
+    return f"Images of {which} pixels are resized to {side} × {side}."
 
 
 def random_crops(

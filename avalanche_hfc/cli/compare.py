@@ -13,6 +13,7 @@ from avalanche_hfc.cli.device import device_option
 from avalanche_hfc.cli.loading import announce_loading
 from avalanche_hfc.cli.seeds import seeds_of
 from avalanche_hfc.recipes import Recipe
+from avalanche_hfc.recipes.user_data import PER_CLASS
 from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.compare import (
@@ -184,9 +185,11 @@ def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
     epochs = max(own.train.epochs for own in recipes)
     kept = max(own.memory.per_class or 0 for own in recipes)
     memory = f", {counted(kept, 'exemplar')} per class" if kept else ""
+    few = kept and kept < PER_CLASS
+    why = f" ({PER_CLASS}, or a fifth of the training images of the smallest class)" if few else ""
     click.echo(
         f"{len(recipes)} methods, {counted(len(seeds), 'seed')}, {recipes[0].data.num_steps} steps "
-        f"of {counted(epochs, 'epoch')}{memory}.",
+        f"of {counted(epochs, 'epoch')}{memory}{why}.",
         err=True,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 from torch.nn import Module
 
-from avalanche_hfc._types import Record, Strategy
+from avalanche_hfc._types import Record, State, Strategy
 from avalanche_hfc.engine.interrupts import Interrupts
 from avalanche_hfc.engine.progress import Progress, StepWork
 from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
@@ -43,18 +43,24 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, training: Resumable, note: Record) -> None:
+    def save_if_due(self, training: Resumable, note: Record) -> bool:
+        """Save where it is time to; whether it was."""
         wait = self._took / COST if self.interval is None else self.interval
-        if time.perf_counter() - self._ended >= wait:
+        due = time.perf_counter() - self._ended >= wait
+        if due:
             self.save(training, note)
+        return due
 
     def save(self, training: Resumable, note: Record) -> None:
         """Nothing for a training without a state, such as Avalanche's own."""
-        if not training.resumable:
-            return
+        if training.resumable:
+            self.write(training.state_dict(), note)
+
+    def write(self, state: State, note: Record) -> None:
+        """A checkpoint of this state and the rows as they are."""
         start = time.perf_counter()
         self.check_owned()
-        save_checkpoint(self.folder, training.state_dict(), {**note, **self.rows.metadata()})
+        save_checkpoint(self.folder, state, {**note, **self.rows.metadata()})
         self._ended = time.perf_counter()
         self._took = self._ended - start
 

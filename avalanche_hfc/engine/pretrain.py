@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def pretrain(
     if len(data.images) < recipe.batch_size:
         raise ValueError(
             f"{len(data.images)} images are fewer than a batch of {recipe.batch_size}. Choose a "
-            f"batch_size of at most {len(data.images)}."
+            f"batch size of at most {len(data.images)}."
         )
     run_folder = RunFolder(folder)
     values = recipe.as_dict() | {"images": len(data.images), "pixels": data.digest()}
@@ -150,17 +151,27 @@ def _train(
     if checkpoint is not None:
         load_state(training, checkpoint, run_folder)
         first = checkpoint.note["epoch"] + 1
-        log.info("resumes after epoch %d", checkpoint.note["epoch"])
+        log.info("resumes after epoch %d", first)
     rows.keep({"train": first})
     epochs = training.recipe.epochs
     progress.begin([epochs], first / epochs)
+    unsaved: dict[str, Any] | None = None  # after the last epoch, kept for a Ctrl-C in the next
     for epoch in range(first, epochs):
-        row = training.train_epoch(epoch, progress)
+        try:
+            row = training.train_epoch(epoch, progress)
+        except KeyboardInterrupt:
+            if unsaved is not None:
+                saver.write(unsaved, {"epoch": epoch - 1})
+            raise
         rows.add("train", [row])
         progress.epoch(row)
-        log.info("epoch %d: loss %.4f, %.1f s", epoch, row["loss"], row["seconds"])
-        save_now = saver.save if epoch == epochs - 1 else saver.save_if_due
-        save_now(training, {"epoch": epoch})
+        log.info("epoch %d/%d: loss %.4f, %.1f s", epoch + 1, epochs, row["loss"], row["seconds"])
+        if epoch == epochs - 1:
+            saver.save(training, {"epoch": epoch})
+        elif saver.save_if_due(training, {"epoch": epoch}):
+            unsaved = None
+        else:
+            unsaved = deepcopy(training.state_dict())
 
 
 class PretrainRows(RunRows):

@@ -123,8 +123,9 @@ class NoSaver(Saver):
     def __init__(self) -> None:
         """Nothing is saved, so there is no folder."""
 
-    def save_if_due(self, training: Resumable, note: Record) -> None:
+    def save_if_due(self, training: Resumable, note: Record) -> bool:
         """Rank 0 saves."""
+        return False
 
     def save(self, training: Resumable, note: Record) -> None:
         """Rank 0 saves."""

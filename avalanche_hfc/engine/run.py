@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch.nn import Module
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Experience, Json
@@ -37,7 +38,7 @@ from avalanche_hfc.engine.step_rows import (
     judge,
     summary,
 )
-from avalanche_hfc.models.weights import loaded_from_file
+from avalanche_hfc.models.weights import loaded_from_file, report_of
 from avalanche_hfc.parallel import on_first, together, world
 from avalanche_hfc.plugins.losses import GRDPlugin
 from avalanche_hfc.plugins.official import OfficialLossPlugin
@@ -146,7 +147,7 @@ def run(
         changed = on_first(begin)
         with logged(run_folder.log) if first else nullcontext():
             log.info("weights: %s", weights)
-            for remark in (*remarks_of(recipe), *built.benchmark.remarks):
+            for remark in (*remarks_of(recipe, strategy.model), *built.benchmark.remarks):
                 log.info(remark)
                 recorder.progress.remark(remark)
             if changed and first:
@@ -309,14 +310,23 @@ class RunLoop:
         self.recorder.progress.step(row)
 
 
-def remarks_of(recipe: HasSettings) -> tuple[str, ...]:
-    """What the weights file has changed in the recipe, in one line."""
-    if not isinstance(recipe, Recipe):
-        return ()
-    leaves = recipe.leaves()
-    changed = [leaf for leaf, source in recipe.sources.items() if source == FROM_FILE]
-    values = ", ".join(f"{leaf} {text_of(leaves[leaf])}" for leaf in changed)
-    return (f"By the weights file, in place of the recipe's: {values}.",) if changed else ()
+def remarks_of(recipe: HasSettings, model: Module) -> Iterator[str]:
+    """What the weights file has changed in the recipe, and what was changed in the file's tensors,
+    a line each.
+    """
+    if isinstance(recipe, Recipe):
+        leaves = recipe.leaves()
+        changed = [leaf for leaf, source in recipe.sources.items() if source == FROM_FILE]
+        # one at None is that of the backbone, which is named
+        values = [f"{leaf} {text_of(leaves[leaf])}" for leaf in changed if leaves[leaf] is not None]
+        if values:
+            yield f"By the weights file, in place of the recipe's: {', '.join(values)}."
+    report = report_of(model)
+    if report is not None and report.resampled:
+        yield (
+            "The weights file was made for images of another number of patches: its position "
+            "embeddings are resampled."
+        )
 
 
 def keep_data(run_folder: RunFolder, benchmark: SplitBenchmark) -> Json:

@@ -51,7 +51,8 @@ class LoadReport:
     added: str = ""
 
     def summary(self) -> str:
-        """How many tensors were matched, missing and unused, and of which parts.
+        """How many tensors were matched, missing and unused, and of which parts; which position
+        embeddings were resampled, if any.
 
         Returns:
             One line.
@@ -61,9 +62,10 @@ class LoadReport:
             'matched 1, missing 2 (head.*), unused 0'
         """
         missing, unused = (_parts(names) for names in (self.missing, self.unexpected))
+        resampled = f", resampled {', '.join(self.resampled)}" if self.resampled else ""
         return (
             f"matched {len(self.matched)}, missing {len(self.missing)}{missing}, "
-            f"unused {len(self.unexpected)}{unused}"
+            f"unused {len(self.unexpected)}{unused}{resampled}"
         )
 
 
@@ -76,8 +78,14 @@ def loaded_from_file(model: nn.Module) -> str:
     Returns:
         The summary of the file's report; "no weights file" where none was read.
     """
+    report = report_of(model)
+    return "no weights file" if report is None else report.summary()
+
+
+def report_of(model: nn.Module) -> LoadReport | None:
+    """The report of the weights file that a model was built with; None where none was read."""
     reports = (getattr(module, "load_report", None) for module in model.modules())
-    return next((report.summary() for report in reports if report), "no weights file")
+    return next(filter(None, reports), None)
 
 
 def packaged_weights() -> list[str]:

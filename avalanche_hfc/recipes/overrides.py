@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from avalanche_hfc.recipes.options import Option, Value, check, describe
 from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
-from avalanche_hfc.recipes.user_data import read_class_order
+from avalanche_hfc.recipes.user_data import MEMORY, read_class_order
 from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, check_blocks, fitted
 
 FIXED = tuple(
@@ -66,7 +66,13 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
         changed = {**dict.fromkeys([*GEOMETRY[1:], *packaged]), **changed}
     of_file = fitted(leaves, changed)
-    changed = {leaf: v for leaf, v in (changed | of_file).items() if v != leaves[leaf]}
+    # a default that follows the data is replaced by the same number, too
+    by_data = {leaf for leaf in OTHER_BUDGET if recipe.sources.get(leaf) == MEMORY}
+    changed = {
+        leaf: value
+        for leaf, value in (changed | of_file).items()
+        if value != leaves[leaf] or (leaf in by_data and value is not None)
+    }
     if not changed.keys().isdisjoint(("model.weights", "model.msa_blocks")):
         check_blocks(leaves | changed)
     given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}

@@ -68,7 +68,7 @@ def compared_recipes(
             f"own: {Path(data) / 'CLASS' / 'image.jpg'}."
         )
     if num_classes < num_steps:
-        allowed = f"--steps 2 to {num_classes}" if num_classes > 1 else "at least two are needed"
+        allowed = f"--steps 2 to {num_classes}" if num_classes > 1 else "--steps 2 needs two"
         raise ValueError(
             f"{data} has {num_classes} class{'es' if num_classes > 1 else ''}, too few for "
             f"{num_steps} steps: {allowed}."

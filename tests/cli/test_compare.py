@@ -74,7 +74,7 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     monkeypatch.setattr(table_runs, "train_with_bar", stop_at_the_third)
     code, _, said = command(monkeypatch, capsys, *call)
     assert code == 130 and f"hfc compare {photos} --methods" in said
-    assert "2 methods, 2 seeds, 2 steps of 1 epoch, 1 exemplar per class." in said
+    assert "2 methods, 2 seeds, 2 steps of 1 epoch, 1 exemplar per class (20, or a fifth" in said
     assert said.count("5 classes cannot be split evenly") == 1
     assert finished(out) == {"ncm 0", "herding-replay 0"}  # a seed of all methods before the next
     assert not (out / "report.html").exists()
@@ -326,7 +326,7 @@ def test_loose_images_are_told_to_need_a_folder_for_each_class(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("classes", "said"),
     [
-        (["ant"], "has 1 class, too few for 2 steps: at least two are needed"),
+        (["ant"], "has 1 class, too few for 2 steps: --steps 2 needs two"),
         ([], "holds no class folders"),
         (None, "No folder "),
     ],

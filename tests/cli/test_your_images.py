@@ -98,6 +98,8 @@ def test_the_default_memory_is_20_per_class_or_a_fifth_of_the_smallest_class(tmp
     assert (total.mem_size, total.per_class) == (2 * kept, None)
     chosen = override(recipe("folder-t2@small"), {"mem_size": "7"})
     assert with_data(chosen, tmp_path).memory.mem_size == 7
+    chosen = override(recipe("folder-t2@small"), {"per_class": "20"})  # as the default has it
+    assert with_data(chosen, tmp_path).memory.per_class == 20 and "-m20-" in chosen.name
     assert with_data(recipe("folder-t2-m3@small"), tmp_path).memory.per_class == 3
 
 

@@ -243,6 +243,8 @@ def test_a_summary_counts_and_names_the_parts_that_were_matched_missing_and_unus
     dytox = DyToxModel(ViTEncoder(**SMALL, weights=tmp_path / "mae.safetensors"))
     assert loaded_from_file(dytox).startswith(f"matched {counts[0]}, missing 0, unused")
     assert loaded_from_file(model()) == "no weights file"
+    larger = model(weights=tmp_path / "mae.safetensors", image_size=2 * SMALL["image_size"])
+    assert loaded_from_file(larger) == f"{report.summary()}, resampled backbone.pos_embed"
 
 
 def test_a_file_of_another_number_of_heads_is_refused_though_its_shapes_fit(tmp_path):

@@ -31,9 +31,11 @@ def test_the_geometry_of_the_file_wins_and_is_said(file):
     assert loaded_from_file(model).startswith("matched 138,")
     assert own.sources["model.patch_size"] == "the weights file"
     assert own.sources["model.weights"] == "given by the user"
-    (line,) = remarks_of(own)
-    assert "model.patch_size 16" in line and "model.msa_blocks 11" in line
-    assert remarks_of(recipe(SMALL)) == ()
+    line, resampled = remarks_of(own, model)  # the file is of 224 px, the recipe of 32
+    assert "model.patch_size 16" in line and "model.msa_blocks 11" in line and "none" not in line
+    assert resampled.endswith("its position embeddings are resampled.")
+    same = recipe(SMALL)
+    assert [*remarks_of(same, build_model(same))] == []
     plain = override(recipe("cifar100-b0-t10-icarl@small"), {"weights": str(file)})
     assert dict(plain.model.options)["msa_blocks"] == 12  # no TSA block behind them
 
