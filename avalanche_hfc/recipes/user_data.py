@@ -27,6 +27,7 @@ from avalanche_hfc.recipes.user_methods import is_user_method
 USER_DATA = ("folder", "npz")
 GIVEN = "the recipe's name"
 CHOICE = "our choice for your data; nothing was tuned"
+RESIZED = "our choice: your images are resized to squares of this side"
 PER_CLASS = 20
 SHARE = 5  # of this many training images of a class, one is kept at most
 MEMORY = (
@@ -167,13 +168,9 @@ def data_layers(spec: Spec) -> Iterator[Layer]:
         "all of your images",
         values("data", train_per_class=None, test_per_class=None, num_classes=None),
     )
-    yield (
-        CHOICE,
-        {
-            "data.class_order": None,
-            "data.image_size": 32 if spec.model == "resnet32" else IMAGE_SIZES[spec.scale],
-        },
-    )
+    yield "an order drawn by the seed", {"data.class_order": None}
+    size = 32 if spec.model == "resnet32" else IMAGE_SIZES[spec.scale]
+    yield RESIZED, {"data.image_size": size}
     if not without_memory(spec.parts.method):
         yield from memory_layers(spec)
     if spec.scale == "demo":

@@ -134,7 +134,14 @@ FORMS = {
         **MEASURED
         | {
             "leader": pretrained,
-            "grid": partial(measures_grid, leader="the same method from `small-mae`"),
+            "grid": partial(
+                measures_grid,
+                leader="the same method from `small-mae`",
+                names={
+                    "vit-small": "`small-mae`",
+                    "vit-small, random weights": "random weights",
+                },
+            ),
         },
     ),
     "order": TableForm("Class orders, another one for each seed", **MEASURED),

@@ -6,7 +6,7 @@ units: percent, FH × 1000.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -216,9 +216,12 @@ def comparison_grid(table: pd.DataFrame) -> Grid:
     return Grid(headings, 1, lines, about, notes, marks=False)
 
 
-def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
+def measures_grid(
+    table: pd.DataFrame, leader: str = "`hfc`", names: Mapping[str, str] | None = None
+) -> Grid:
     """A line per method and setting, a column per measure, mean ± standard error over seeds.
-    `leader` names what the columns with Δ compare with.
+    `leader` names what the columns with Δ compare with; `names` are those of settings in place of
+    their own.
     """
     varying = _varying(table)
     keys = [key for key in KEYS if key != "column"]
@@ -231,6 +234,7 @@ def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
         name = at["row"] + ("+hfc" if at["losses"] == "hfc" else "")
         numbers = {row["column"]: row for _, row in rows.iterrows()}
         setting = ", ".join(filter(None, (_setting(key, at[key]) for key in settings)))
+        setting = (names or {}).get(setting, setting)
         lines.append(
             [
                 f"`{name}`",
@@ -244,9 +248,10 @@ def measures_grid(table: pd.DataFrame, leader: str = "`hfc`") -> Grid:
     about = (
         f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
         f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
-        "last are those of the method's own classifier, _nme those of the nearest class mean. Δ: "
-        f"by how much {leader} leads, seed by seed{_tested(table)}"
+        "last are those of the method's own classifier, _nme those of the nearest class mean."
     )
+    if any(column.startswith("Δ") for column in columns):
+        about += f" Δ: by how much {leader} leads, seed by seed{_tested(table)}"
     return Grid([*words, *columns], len(words), lines, about, [])
 
 

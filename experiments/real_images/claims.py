@@ -137,9 +137,16 @@ CLAIMS = (
         with_losses(EIGHT),
     ),
     Claim(
-        "HFC has a lower FH than its parts and four methods",
+        "HFC has a lower FH than with fewer parts",
         "With the values of `baseline`, HFC has a lower FH than",
-        over(FH_ROWS[:-1], ABLATION, COMPARISON, first=ALL_PARTS),
+        over(FH_ROWS[:-1], ABLATION, first=ALL_PARTS),
+        "fh",
+        -1,
+    ),
+    Claim(
+        "HFC has a lower FH than four methods, each with its own values",
+        "With the values tuned for each, on which FH depends, HFC has a lower FH than",
+        over(FH_ROWS[:-1], COMPARISON),
         "fh",
         -1,
     ),
@@ -197,8 +204,8 @@ def claims_table(runs: pd.DataFrame) -> str:
         return ""
     headings = ["claim of the paper", "confirmed", "no difference found", "the opposite"]
     about = (
-        "Number of pairs: one is HFC and a method, a method with and without the losses, or HFC "
-        "with one more part."
+        "Number of pairs. A pair is HFC and a method, a method with and without the losses, or HFC "
+        "with more and with fewer parts."
     )
     return markdown(Grid(headings, 1, lines, about, []))
 

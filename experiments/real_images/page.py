@@ -54,12 +54,16 @@ no meaning and is left out, as for `joint`, which has one step; in `icarl` it is
 which does not predict; `dytox` and `hfc-official` train sigmoids, FH is of their softmax.
 - *seconds* are those of training, by the clock, without evaluation and pre-training.
 - `hfc` is the default form: relation targets that sum to 1, averages over the classes in the \
-batch, and tuned weights. `hfc-paper` has the equations as printed, `hfc-official` the loss of the \
-released code. `icarl` has a softmax in place of its authors' sigmoids, which did better in the \
-[trials](#tuning).
+batch, and tuned weights α = (1 - ρ, 1) of L_FC and L_RD, where ρ is the share of old classes. \
+`hfc-paper` has the equations as printed, `hfc-official` the loss of the released code. `icarl` \
+has a softmax in place of its authors' sigmoids, which did better in the [trials](#tuning).
 - `ncm` and `ranpac` keep no images; `ranpac` keeps sums over them, which are larger than 200 \
 images. `joint` also trains for five epochs only: it is no bound on what the network can learn. \
 Avalanche's strategies and `ssil` put exemplars into every batch and so see more images.
+- 200 exemplars are shared by the classes seen: 50 of each after the first step, 10 in the end. In \
+the table of exemplars a class has the number of its setting from the start.
+- Avalanche's strategies and `ranpac` have no exemplars chosen by herding, and so no nearest mean; \
+`icarl` predicts by it, and its head is not shown.
 - The classes, their order and the test images are the same for all seeds but in the table of \
 class orders; a seed draws the new parts of the network and the batches. Networks of different \
 shape draw different ones, so between them the seeds are paired in name only.

@@ -16,6 +16,7 @@ from avalanche_hfc.report.tables import (
     Grid,
     comparison_grid,
     markdown,
+    measures_grid,
     number,
 )
 
@@ -99,11 +100,15 @@ def missing(shown: Shown, runs: pd.DataFrame) -> dict[str, list[int]]:
 
 
 def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
-    """A table as markdown, with what is missing in it."""
+    """A table as markdown, with what is missing in it; that of methods with and without the losses
+    is followed by one of all measures.
+    """
     own = rows_shown(shown, steps)
     numbers = numbers_of(shown, own)
+    further = ""
     if shown is PLUG_AND_PLAY:
         grid = with_paper(comparison_grid(numbers), shown, paper, losses_add)
+        further = f"\n{all_measures(numbers)}"
     else:
         numbers = in_order(numbers) if shown.ranked else numbers
         grid = with_best(form_of(shown.table, shown.scale).grid(numbers), numbers)
@@ -112,7 +117,16 @@ def section(shown: Shown, steps: pd.DataFrame, paper: pd.DataFrame) -> str:
     if absent:
         listed = ", ".join(f"`{name}` (seed {_listed(seeds)})" for name, seeds in absent.items())
         grid = grid._replace(notes=[*grid.notes, f"Not trained yet: {listed}."], marks=False)
-    return markdown(grid)
+    return markdown(grid) + further
+
+
+def all_measures(numbers: pd.DataFrame) -> str:
+    """Markdown: every measure, a method as it is and below it with both losses."""
+    own = numbers[~numbers["column"].str.startswith("Δ")]
+    places = own.groupby("row", sort=False).ngroup()
+    order = own.assign(place=places, added=own["losses"] != "host")
+    own = own.loc[order.sort_values(["place", "added"], kind="stable").index]
+    return f"All measures, without and with both losses:\n\n{markdown(measures_grid(own))}"
 
 
 def numbers_of(shown: Shown, steps: pd.DataFrame) -> pd.DataFrame:

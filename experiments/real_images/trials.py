@@ -135,8 +135,9 @@ def tuning(lines: pd.DataFrame) -> str:
     notes = []
     if edges:
         notes.append(
-            "At the edge of the values tried, so that a wider grid might find a better one: "
-            f"{', '.join(edges)}."
+            "At the edge of three or more values tried, so that a wider grid might find a better "
+            f"one: {', '.join(edges)}. Options with two values are not listed: either is at an "
+            "edge."
         )
     if later:
         notes.append(

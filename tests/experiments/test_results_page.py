@@ -124,8 +124,9 @@ def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path)
         counts = tables(text)[
             "| claim of the paper | confirmed | no difference found | the opposite |"
         ]
-        higher, printed, released = counts
+        higher, printed, released, fh = counts
         assert higher[1:] == [str(len(EIGHT) - 2), "1", "1"]
+        assert fh[1:] == ["0", "4", "0"]  # all have 60; its parts have no rows here
         assert printed[1:] == released[1:] == ["0", "6", "2"]  # 40, as six of the eight
     assert "- With the equations as printed (`hfc-paper`), HFC has" in claims["No difference found"]
 
@@ -218,7 +219,10 @@ def test_what_the_losses_and_the_parts_add_is_read_from_their_own_tables(pages, 
     fh = item(claims["Confirmed"], "- With the values of `baseline`, HFC has a lower FH than")
     assert "`baseline` (-20.0 ± 0.0)" in fh  # not -30: `hfc` has other values
     table = below(page, "### L_FC and L_RD inside other methods")
-    (heading, lines), *_ = tables(table).items()
+    (heading, lines), (measures, whole) = tables(table).items()
+    names = [line[0].strip("`") for line in whole]
+    assert names[::2] == list(HOSTS) and names[1::2] == [f"{row}+hfc" for row in HOSTS]
+    assert "Δ" not in measures and "| forgetting | fh | seconds |" in measures
     assert heading.endswith("| Δ average in the paper |")
     found = {line[0].strip("`"): line for line in lines}
     assert found["icarl"][-3:] == ["+3.0 ± 0.0", "+3.0 ± 0.0", "+1.6"]
