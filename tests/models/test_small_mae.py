@@ -47,3 +47,15 @@ def test_the_card_names_the_file_and_the_run_is_that_of_the_default_recipe():
     assert len(rows) == expected["epochs"] and f"{float(rows[-1]['loss']):.4f}" in card
     losses = [float(row["loss"]) for row in rows]
     assert losses[-1] < min(losses) + 1e-3 < 0.75 * losses[0]
+
+
+def test_the_file_is_what_its_recipe_made_again():
+    first, again = (json.loads((RUN / name).read_text()) for name in ("recipe.json", "again.json"))
+    assert again["sha256"] == hashlib.sha256(FILE.read_bytes()).hexdigest()
+    for same in ("recipe", "seed", "machine"):
+        assert again[same] == first[same]
+    assert again["finished"] > first["finished"]
+    assert (
+        f"version {again['versions']['avalanche_hfc']} on"
+        in (PACKAGED / "small-mae.md").read_text()
+    )
