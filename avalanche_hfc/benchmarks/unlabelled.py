@@ -106,10 +106,12 @@ def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:
 
 def _resized(sizes: set[tuple[int, int]], side: int) -> str:
     listed = [f"{width} × {height}" for width, height in sorted(sizes)]
-    which = ", ".join(listed)
     if len(listed) > 3:
-        which = f"{len(listed)} sizes, from {listed[0]} to {listed[-1]}"
-    return f"Images of {which} pixels are resized to {side} × {side}."
+        return (
+            f"Images of {len(listed)} sizes, from {listed[0]} to {listed[-1]} pixels, are resized "
+            f"to {side} × {side}."
+        )
+    return f"Images of {', '.join(listed)} pixels are resized to {side} × {side}."
 
 
 def random_crops(

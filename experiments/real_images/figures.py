@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
+from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, HOSTS, PRACTICAL
 from avalanche_hfc.report.figures import Curve, Panel, as_png, draw, heat_map
 from avalanche_hfc.report.numbers import shared_class_table
@@ -19,18 +20,9 @@ from real_images.tables import COMPARISON, NO_LOGITS, PLUG_AND_PLAY, rows_shown
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
 LOOK = replace(FOR_PRINT, width=680)
-CURVES = (
-    "hfc",
-    "bic",
-    "ranpac",
-    "dytox",
-    "foster",
-    "icarl",
-    "podnet",
-    "herding-replay",
-    "ncm",
-    "avalanche-bic-fixed",
-)  # the best by average and by last accuracy, and what they are measured against
+NUM_BEST = 8  # curves of the methods with the highest average
+OTHER_CURVES = ("hfc", "herding-replay", "ncm")  # drawn whatever their average is
+FORMS = ("hfc-paper", "hfc-official")  # of HFC, which has a curve
 RIVALS = tuple(  # in the figure of FH
     row for row in (*EIGHT, "herding-replay", *PRACTICAL) if row not in NO_LOGITS
 )
@@ -45,19 +37,24 @@ def small_png(figure: Figure) -> bytes:
 
 
 def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
-    """Accuracy after each step of some rows of the comparison; None without any."""
+    """Accuracy after each step of the best methods of the comparison and `OTHER_CURVES`; None
+    without any.
+    """
     names = {name: row for (row, *_), name in recipes_of(COMPARISON).items()}
     own = rows_shown(COMPARISON, steps)
+    if own.empty:
+        return None
     own = own.assign(row=own["recipe"].map(names))
-    colours = assign_colours(map(LineKey, CURVES))
+    rivals = own[~own["row"].isin((*FORMS, *UPPER_BOUNDS))]
+    best = rivals.groupby("row")["accuracy"].mean().nlargest(NUM_BEST).index
+    rows = list(dict.fromkeys((*best, *OTHER_CURVES)))
+    colours = assign_colours(map(LineKey, rows))
     curves = []
-    for row in CURVES:
+    for row in rows:
         seeds = own[own["row"] == row].groupby("classes")["accuracy"]
         if len(seeds):
             points = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std()}) * 100
             curves.append(Curve(row, points, colours[LineKey(row)]))
-    if not curves:
-        return None
     ticks = [(int(seen), str(seen)) for seen in sorted(own["classes"].unique())]
     title = "Accuracy on all classes seen, %"
     return draw([Panel(title, curves, "classes seen", ticks, limits=(20, 100))], LOOK, height=420)

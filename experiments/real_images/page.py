@@ -209,7 +209,8 @@ def over_seeds(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 FIGURES = {
-    "small-accuracy.png": "Accuracy after each step; a band is ± one standard deviation over seeds",
+    "small-accuracy.png": "Accuracy after each step of the eight methods with the highest average, "
+    "herding replay and nearest class mean; a band is ± one standard deviation over seeds",
     **{
         f"small-classes-{row}.png": f"`{row}`: accuracy of each class after each step, over seeds"
         for row in MAPPED

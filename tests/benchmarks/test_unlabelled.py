@@ -42,7 +42,7 @@ def test_a_folder_is_read_at_any_depth_and_mixed_sizes_are_resized_and_said(tmp_
     assert any((image == 77).all() for image in mixed.images)
     for side in (4, 6):
         Image.new("L", (side, side), 77).save(tmp_path / "photos" / f"{side}.png")
-    said = "Images of 4 sizes, from 4 × 4 to 20 × 10 pixels are resized to 8 × 8."
+    said = "Images of 4 sizes, from 4 × 4 to 20 × 10 pixels, are resized to 8 × 8."
     assert read_unlabelled(tmp_path / "photos", 8).remarks[1] == said
 
 

@@ -333,6 +333,20 @@ def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, 
     assert "By the last accuracy HFC is not the best: `podnet` (+2.0 ± 0.0) is above it" in order
 
 
+def test_the_figure_has_the_eight_with_the_highest_average_and_what_they_are_measured_against(
+    tmp_path,
+):
+    from real_images.figures import accuracy_figure
+
+    best = ("wa", "bic", "afc", "ssil", "podnet", "foster", "dytox", "avalanche-replay")
+    values = comparison(hfc=41.0, **{"hfc-paper": 90.0, "joint": 95.0})
+    values |= {name_of(row): 60.0 - place for place, row in enumerate(best)}
+    steps = pd.read_csv(planted_rows.write(tmp_path / "rows", lasts(values)) / "steps.csv")
+    texts = accuracy_figure(steps).legends[0].get_texts()
+    drawn = [text.get_text() for text in texts]
+    assert drawn == [*best, "hfc", "herding-replay", "ncm"]
+
+
 def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_path):
     def made(folder, **changed):
         values = comparison(**changed) | {name_of(f"{row}+hfc"): 43.0 for row in HOSTS}
