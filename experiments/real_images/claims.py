@@ -255,33 +255,61 @@ def with_later(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     return runs.merge(later, on=["recipe", "seed"], how="left")
 
 
+def margins(
+    runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5), column: str = "average"
+) -> list[tuple[Pair, Difference]]:
+    """What each row of a table has more than HFC under a protocol, the highest first; empty before
+    all of them have all seeds.
+    """
+    rows = [
+        row
+        for row, *own in recipes_of(shown)
+        if tuple(own) == protocol and row not in ("hfc", *UPPER_BOUNDS)
+    ]
+    found = []
+    for label, own, other in over(rows, shown, protocol=protocol):
+        pair = Pair(label, other, own)  # theirs minus that of HFC
+        lead = difference(runs, pair, column, shown.num_seeds)
+        if lead is None:
+            return []
+        found.append((pair, lead))
+    return sorted(found, key=lambda entry: -entry[1].mean)
+
+
+def not_here(runs: pd.DataFrame, shown: Shown) -> str:
+    """A sentence on the methods that are above HFC in the comparison and not in this table; empty
+    where there are none.
+    """
+    here = {f"`{row}`" for row, *_ in recipes_of(shown)}
+    above = dict.fromkeys(
+        pair.label
+        for column in ("average", "last")
+        for pair, lead in margins(runs, COMPARISON, column=column)
+        if lead.sign > 0 and pair.label not in here
+    )
+    if not above:
+        return ""
+    names = joined(list(above))
+    return f"Not trained here, and above HFC in the comparison of all methods: {names}.\n"
+
+
 def standing(
     runs: pd.DataFrame, shown: Shown, protocol: tuple = (0, 5), column: str = "average"
 ) -> Standing:
     """Compare HFC with every row of a table under a protocol, upper bounds apart; nothing is said
     before all of them have all seeds.
     """
-    rows = [
-        row for row, *own in recipes_of(shown) if tuple(own) == protocol and row not in UPPER_BOUNDS
-    ]
-    pairs = over([row for row in rows if row != "hfc"], shown, protocol=protocol)
-    found = []
-    for label, own, other in pairs:
-        pair = Pair(label, other, own)  # theirs minus that of HFC
-        lead = difference(runs, pair, column, shown.num_seeds)
-        if lead is None:
-            return Standing("", "", "")
-        found.append((pair, lead))
-    found.sort(key=lambda entry: -entry[1].mean)
+    found = margins(runs, shown, protocol, column)
     ahead, equal, behind = (
         [told(pair, own) for pair, own in found if own.sign == sign] for sign in (1, 0, -1)
     )
+    of_these = "" if shown is COMPARISON else f" of these {len(found) + 1}"
     if ahead:
         first = f"HFC is not the best: {joined(ahead)} {_is(ahead)} above it"
     elif equal:
-        first = "no method is above HFC"
+        first = f"no method{of_these} is above HFC"
     elif behind:
-        first = "HFC is the best"
+        first = f"HFC is the best{of_these}"
     else:
         first = ""
     return Standing(

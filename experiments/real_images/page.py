@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from avalanche_hfc._names import joined
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.report.paper_table import paper_of
 from avalanche_hfc.report.tables import markdown, measures_grid
@@ -14,6 +15,7 @@ from real_images.claims import (
     BRACKETS_OF_ONE,
     MEASURES,
     claims_table,
+    not_here,
     standing,
     verdict,
     with_later,
@@ -166,7 +168,7 @@ def results_part(rows: Committed, folder: Path, root: Path, pictures: list[str])
 def introduction(runs: pd.DataFrame, folder: Path, place: str) -> str:
     """What was trained, for how long and on what; `place` is that of the rows in `folder`."""
     hours, tried = runs["seconds"].sum() / 3600, trial_seconds(folder) / 3600
-    machines = ", ".join(dict.fromkeys(runs["machine"].dropna()))
+    machines = joined(list(dict.fromkeys(runs["machine"].dropna())))
     return (
         "20 classes of CIFAR-100, four in each of five steps, with 250 training and 50 test images "
         "of each class, 200 exemplars in all, five epochs a step, and a small ViT that starts from "
@@ -190,6 +192,8 @@ def table_part(shown: Shown, rows: Committed, paper: pd.DataFrame, pictures: lis
     for words, (protocol, column) in STANDINGS.get(shown, {}).items():
         said = str(standing(own, shown, protocol, column))
         parts.append(f"{words} {said}. {brackets}\n" if said else "")
+    if shown in STANDINGS:
+        parts.append(not_here(rows.runs, shown))
     return "\n".join(part for part in parts if part.strip())
 
 

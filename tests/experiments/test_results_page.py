@@ -290,7 +290,7 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
     found |= lasts(medium | {"cifar100-b0-t10-podnet@medium": 33.0}, seeds=[0])
     page = pages(planted_rows.write(tmp_path / "rows", found))["docs/results.md"]
     protocols = below(page, "### Other protocols")
-    assert "In ten steps HFC is the best; " in protocols
+    assert "In ten steps HFC is the best of these 7; " in protocols
     assert "classes HFC is not the best: `foster` (+5.0 ± 0.0) is above it; " in protocols
     claims = lists(page)
     ten = item(claims["Confirmed"], "- In ten steps HFC has a higher average than")
@@ -321,7 +321,8 @@ def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages,
 
 @pytest.mark.usefixtures("no_figures")
 def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, tmp_path):
-    values = {entry.recipe: 40.0 for entry in ALL_TABLES["order"]["small"]}
+    values = comparison(bic=51.0, podnet=52.0)
+    values |= {entry.recipe: 40.0 for entry in ALL_TABLES["order"]["small"]}
     values[name_of("orders-podnet")] = 47.0
     values[name_of("orders-hfc")] = 45.0
     rows = planted_rows.write(tmp_path / "rows", lasts(values))
@@ -329,8 +330,12 @@ def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, 
     runs.loc[runs["recipe"] == name_of("orders-podnet"), "average"] -= 5
     runs.to_csv(rows / "runs.csv", index=False)
     order = below(pages(rows)["docs/results.md"], "### Class orders, another one for each seed")
-    assert "Over five class orders, by the average, HFC is the best; `podnet` (-3.0 ± 0.0)" in order
+    assert (
+        "Over five class orders, by the average, HFC is the best of these 4; `podnet` (-3.0 ± 0.0)"
+    ) in order
     assert "By the last accuracy HFC is not the best: `podnet` (+2.0 ± 0.0) is above it" in order
+    absent = item(order, "Not trained here, and above HFC in the comparison of all methods: ")
+    assert absent.endswith(" `bic`.")  # podnet has rows here
 
 
 def test_the_figure_has_the_eight_with_the_highest_average_and_what_they_are_measured_against(
