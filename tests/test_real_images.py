@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pages import DOCS, GENERATED, README, ROOT
+from pages import DOCS, GENERATED, README, ROOT, section
 
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
@@ -95,3 +95,24 @@ def test_the_rows_are_of_the_recipes_that_their_names_stand_for():
             if now.get(leaf) != value:
                 changed[name, leaf] = (value, now.get(leaf))
     assert changed == {}
+
+
+def test_what_was_checked_by_hand_is_told_as_it_was_noted():
+    held = json.loads((ROWS / "by-hand.json").read_text())
+    text = section((DOCS / "protocol.md").read_text(), "## Checked by hand")
+    plan, again, compare = held["plan"], held["reproduce"], held["compare"]
+    assert plan["runs"] == len(read("runs"))
+    assert f"{plan['runs']} runs in {plan['hours']} hours of one core" in text
+    assert f"{again['equal']} of {len(again['recipes'])} runs equal to their rows" in text
+    trained_on = read("runs").set_index(["recipe", "seed"])["machine"]
+    assert again["machine"] not in {trained_on[name, again["seed"]] for name in again["recipes"]}
+    assert f"`{compare['command']}` on {len(compare['classes'])} classes" in text
+    assert f": {compare['runs']} runs in {compare['minutes']} minutes" in text
+    assert compare["minutes"] <= int(compare["command"].split()[-1])
+    second, lead = min(compare["ahead_of"].items(), key=lambda entry: entry[1])
+    assert (
+        f"It recommends `{compare['best']}`, {compare['average']} on average, {lead} points above "
+        f"`{second}`"
+    ) in text
+    shared = set(read("classes")["name"]) & set(compare["classes"])
+    assert f", {len(shared)} of them also among the 20: " in text
