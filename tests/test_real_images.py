@@ -107,7 +107,7 @@ def test_what_was_checked_by_hand_is_told_as_it_was_noted():
     trained_on = read("runs").set_index(["recipe", "seed"])["machine"]
     assert again["machine"] not in {trained_on[name, again["seed"]] for name in again["recipes"]}
     assert f"`{compare['command']}` on {len(compare['classes'])} classes" in text
-    assert f": {compare['runs']} runs in {compare['minutes']} minutes" in text
+    assert f"| {compare['runs']} runs in {compare['minutes']} minutes" in text
     assert compare["minutes"] <= int(compare["command"].split()[-1])
     second, lead = min(compare["ahead_of"].items(), key=lambda entry: entry[1])
     assert (
@@ -115,4 +115,4 @@ def test_what_was_checked_by_hand_is_told_as_it_was_noted():
         f"`{second}`"
     ) in text
     shared = set(read("classes")["name"]) & set(compare["classes"])
-    assert f", {len(shared)} of them also among the 20: " in text
+    assert f", {len(shared)} of them also among the 20 |" in text

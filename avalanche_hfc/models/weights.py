@@ -51,8 +51,7 @@ class LoadReport:
     added: str = ""
 
     def summary(self) -> str:
-        """How many tensors were matched, missing and unused, and of which parts; which position
-        embeddings were resampled, if any.
+        """How many tensors were matched, missing and unused, and which were resampled.
 
         Returns:
             One line.

@@ -106,7 +106,8 @@ def test_a_table_compares_with_the_row_that_its_question_names(tmp_path, table, 
         assert set(leads["losses"]) == {"host"}
     else:
         assert set(leads["backbone"]) == {compared}
-        assert line(text, "hfc").count("vit-small |") == 1
+        assert line(text, "hfc").count("| `small-mae` |") == 1
+        assert text.count("| random weights |") == len(leads)
 
 
 def test_protocols_and_memories_are_settings_of_a_line_and_the_rows_name_their_recipe(tmp_path):
