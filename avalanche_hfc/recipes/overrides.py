@@ -66,12 +66,10 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         packaged = ["model.weights"] if leaves["model.weights"] == SMALL_WEIGHTS else []
         changed = {**dict.fromkeys([*GEOMETRY[1:], *packaged]), **changed}
     of_file = fitted(leaves, changed)
-    # a default that follows the data is replaced by the same number, too
-    by_data = {leaf for leaf in OTHER_BUDGET if recipe.sources.get(leaf) == MEMORY}
     changed = {
         leaf: value
         for leaf, value in (changed | of_file).items()
-        if value != leaves[leaf] or (leaf in by_data and value is not None)
+        if value != leaves[leaf] or replaces_default(recipe, leaf, value)
     }
     if not changed.keys().isdisjoint(("model.weights", "model.msa_blocks")):
         check_blocks(leaves | changed)
@@ -82,6 +80,11 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     base = recipe.base if name == recipe.name else recipe.base or recipe.name
     changed_recipe = Recipe.of(name, recipe.scale, leaves | changed, sources, overrides)
     return replace(changed_recipe, paths=recipe.paths, base=base)
+
+
+def replaces_default(recipe: Recipe, leaf: str, value: Value) -> bool:
+    """Whether a value takes the place of a default that follows the data: the same number, too."""
+    return leaf in OTHER_BUDGET and recipe.sources.get(leaf) == MEMORY and value is not None
 
 
 def renamed(name: str, changed: Mapping[str, Value]) -> str:

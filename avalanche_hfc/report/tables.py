@@ -242,17 +242,23 @@ def measures_grid(
                 *(_with_error(numbers.get(column)) for column in columns),
             ]
         )
-    seeds = sorted({int(count) for count in table["num_seeds"] if count})
     same = (_setting(key, table[key].iloc[0]) for key in keys if key not in (*settings, "row"))
     alike = ", ".join(filter(None, same if "losses" not in varying else list(same)[1:]))
+    about = f"{alike}. {_about_measures(table, leader)}"
+    return Grid([*words, *columns], len(words), lines, about, [])
+
+
+def _about_measures(table: pd.DataFrame, leader: str) -> str:
+    """What the columns of `measures_grid` are."""
+    seeds = sorted({int(count) for count in table["num_seeds"] if count})
     about = (
-        f"{alike}. Mean ± standard error over {' or '.join(map(str, seeds))} "
+        f"Mean ± standard error over {' or '.join(map(str, seeds))} "
         f"seed{'' if seeds == [1] else 's'}: percent, FH × 1000, seconds of training. average and "
         "last are those of the method's own classifier, _nme those of the nearest class mean."
     )
-    if any(column.startswith("Δ") for column in columns):
+    if table["column"].str.startswith("Δ").any():
         about += f" Δ: by how much {leader} leads, seed by seed{_tested(table)}"
-    return Grid([*words, *columns], len(words), lines, about, [])
+    return about
 
 
 def _place(column: str) -> int:
