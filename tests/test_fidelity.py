@@ -240,7 +240,8 @@ def test_hfc_show_prints_what_the_page_says(method, name):
     assert {leaf: printed.get(leaf) for leaf in said} == said
 
 
-def test_the_effects_on_digits_are_those_of_the_committed_rows():
+def test_the_effects_on_digits_are_those_of_the_committed_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))  # it imports other scripts
     script = importlib.util.spec_from_file_location("effects", ROOT / "experiments" / "effects.py")
     effects = importlib.util.module_from_spec(script)
     script.loader.exec_module(effects)

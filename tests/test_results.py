@@ -110,6 +110,7 @@ def test_no_page_has_a_table_of_numbers_but_those_read_back():
         ("docs/speed.md", "| row | against |"),
         ("docs/speed.md", "| method | one step ×"),
         ("docs/scale.md", "| row | against |"),  # compared in test_scale.py
+        ("docs/protocol.md", "| command | found |"),  # compared in test_real_images.py
     }
     settings = {
         ("docs/methods.md", "| `STRATEGIES` | paper |"),
