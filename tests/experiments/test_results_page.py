@@ -335,7 +335,7 @@ def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, 
     ) in order
     assert "By the last accuracy HFC is not the best: `podnet` (+2.0 ± 0.0) is above it" in order
     absent = item(order, "Not trained here, and above HFC in the comparison of all methods: ")
-    assert absent.endswith(" `bic`.")  # podnet has rows here
+    assert absent.endswith(": `bic`.")  # podnet has rows here
 
 
 def test_the_figure_has_the_eight_with_the_highest_average_and_what_they_are_measured_against(
