@@ -186,6 +186,7 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
         ("dytox", scale): (("our choice: one budget for all methods", dict(repeats=1)),)
         for scale in ("small", "medium")
     },
+    ("dytox", "paper"): (("published: DyTox, `ft_no_sampling`", dict(tune_order="by-class")),),
     ("ranpac", "paper"): (("published: RanPAC", dict(num_features=10000)),),
     ("ranpac", "demo"): (("our choice, that of `hfc demo`", dict(num_features=500)),),
 }

@@ -29,6 +29,10 @@ from avalanche_hfc.strategies._base.replay import BalancedReplay
 from avalanche_hfc.strategies._base.tuning import BalancedTuning
 
 RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
+TUNE_ORDERS = {
+    "shuffled": "all exemplars, in a new order each epoch",
+    "by-class": "as released: class by class, without the incomplete last batch",
+}
 ROUND = 256  # to what the original sampler cuts an epoch: the batches of two processes
 
 
@@ -52,6 +56,10 @@ class DyTox(BalancedTuning, BalancedReplay):
             time with new random draws. The length of the epoch stays the same, rounded down to a
             multiple of 256 (if there are at least 256 images), so that one image in `repeats` is
             used. With 1 every image comes once.
+        tune_order: Order of the exemplars in balanced tuning. ``"shuffled"``: a new one each epoch.
+            ``"by-class"``: as in the released code, class by class without repeats, and without the
+            incomplete last batch, so that a batch has a few classes and the last exemplars of the
+            newest class are not tuned on.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
             SupervisedTemplate.
 
@@ -65,6 +73,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         "tune_lr",
         "relation_form",
         "repeats",
+        "tune_order",
     )
     distils = True
     rule = "icarl-code"
@@ -81,6 +90,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         tune_lr: float | int | None = None,
         relation: str = "sigmoid",
         repeats: int = 3,
+        tune_order: str = "shuffled",
         **kwargs: Any,
     ):
         if not isinstance(model, DyToxModel):
@@ -90,10 +100,13 @@ class DyTox(BalancedTuning, BalancedReplay):
             )
         check_numbers("DyTox", divergence_weight=divergence_weight)
         lookup(RELATIONS, relation, "relation")
+        lookup(TUNE_ORDERS, tune_order, "tune_order")
         self.divergence_weight = divergence_weight
         self.set_tuning(model, optimizer, tune_epochs, tune_lr)
         self.relation_form = relation
         self.repeats = checked_count("DyTox", "repeats", repeats)
+        self.tune_order = tune_order
+        self.tune_in_order = tune_order == "by-class"
         self._divergence: Tensor | None = None
         super().__init__(model=model, optimizer=optimizer, **kwargs)
         if relation != "sigmoid" and not self.relates:

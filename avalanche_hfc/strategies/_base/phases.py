@@ -90,6 +90,8 @@ class Phase:
         schedule: ``"constant"``, or ``"cosine"`` for rates that fall to 0 along a cosine.
         overrides: Options of the optimizer for all groups, such as `weight_decay`.
         limit: Gradient entries are clipped to ±limit; None for no clipping.
+        in_order: Read the data in its order, without shuffling, and leave out an incomplete last
+            batch.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Phase:
         schedule: Literal["constant", "cosine"] = "constant",
         overrides: Mapping[str, object] | None = None,
         limit: float | None = None,
+        in_order: bool = False,
     ):
         self.name = name
         self.num_epochs = num_epochs
@@ -122,6 +125,7 @@ class Phase:
         self.schedule = schedule
         self.overrides = overrides or {}
         self.limit = limit
+        self.in_order = in_order
         self.epoch = 0
         self.optimizer: Optimizer
         self.rates: list[float] = []
@@ -167,12 +171,12 @@ class Phase:
             turns(strategy, event, **kwargs)
             self.epoch += 1
         data = self.data()
-        drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
-        loader = strategy.shared(
-            strategy.loader_of(
-                data, strategy.train_mb_size, kwargs, shuffle=True, drop_last=drop_last
-            )
-        )
+        if self.in_order:
+            order = {"drop_last": len(data) >= strategy.train_mb_size}
+        else:
+            drop_last = strategy.drops_last(len(data), kwargs.get("drop_last"))
+            order = {"shuffle": True, "drop_last": drop_last}
+        loader = strategy.shared(strategy.loader_of(data, strategy.train_mb_size, kwargs, **order))
         while self.epoch < self.num_epochs:
             strategy.seed_draws(loader.dataset, self.name, self.epoch)
             turns(strategy, "before_phase_epoch", **kwargs)

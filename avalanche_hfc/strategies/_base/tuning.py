@@ -21,11 +21,13 @@ class BalancedTuning:
     Exemplars of the new classes are chosen first. Then `tune_epochs` epochs over all exemplars
     minimise the classification loss alone, at the constant learning rate `tune_lr`, by default
     `tune_fraction` of the rate that a parameter had at construction. Gradient entries are clipped
-    to ±`tune_limit`, if it is not None.
+    to ±`tune_limit`, if it is not None. With `tune_in_order` the exemplars are read class by class,
+    best first.
     """
 
     tune_fraction: ClassVar[float]
     tune_limit: ClassVar[float | None] = None
+    tune_in_order = False
     model: Any
     memory: Any
     num_old: int
@@ -79,6 +81,7 @@ class BalancedTuning:
                 start=lambda: self.memory.update(self),
                 finish=self.after_tuning,
                 limit=self.tune_limit,
+                in_order=self.tune_in_order,
             ),
         )
 

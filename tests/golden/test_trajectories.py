@@ -1,0 +1,14 @@
+"""Every method follows its authors' training update by update: the recordings in this folder."""
+
+import methods
+import pytest
+from recordings import load
+from replay import follow
+
+NAMES = ["hfc_official", "hfc_paper", "dytox"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trajectory_of_the_authors_is_followed(name, monkeypatch):
+    recording = load(name)
+    follow(recording, getattr(methods, name)(recording), monkeypatch)
