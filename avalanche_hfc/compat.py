@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from avalanche_hfc._arguments import LEADING, leading
 from avalanche_hfc._types import Strategy
+from avalanche_hfc.plugins.moments import KeptMoments
 
 __all__ = [
     "RepairedICaRL",
@@ -43,6 +44,7 @@ __all__ = [
     "RepairedLwF",
     "RepairedLwFPlugin",
     "RepairedRWalkPlugin",
+    "KeptMoments",
     "checkpoint_repair",
 ]
 

@@ -146,6 +146,22 @@ class ExemplarMemory:
         self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
         self._reserved.remove(class_id)
 
+    def choose_again(
+        self, class_id: int, features: Float[Tensor, "n D"], positions: Int[Tensor, "n"]
+    ) -> None:
+        """Rank the images of a class in the memory anew, and keep as many as before.
+
+        Args:
+            class_id: The class.
+            features: Features of all images of the class, shape ``(n, D)``.
+            positions: Positions of the same images in the training data, shape ``(n,)``.
+
+        Raises:
+            ValueError: If the memory has no exemplars of the class.
+        """
+        order = herding_order(features, len(self.of(class_id)), rule=self.rule)
+        self._ranked[class_id] = positions.detach().to("cpu", torch.int64)[order]
+
     def positions(self) -> Int[Tensor, "kept"]:
         """The positions of all exemplars.
 

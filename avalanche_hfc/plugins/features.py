@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from avalanche_hfc._types import HostDataset
 from avalanche_hfc.benchmarks.positions import collate, flatten
+from avalanche_hfc.losses._common import full_precision
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.parallel.shares import in_blocks
@@ -78,7 +79,7 @@ def features_of(
 
     def rows(batch: Sequence[Tensor]) -> Tensor:
         x = batch[0].to(device, non_blocking=True)
-        return embed(x.flip(-1) if flip else x).flatten(1).float()
+        return full_precision(embed(x.flip(-1) if flip else x).flatten(1))
 
     with evaluation_mode(model):
         return in_blocks(loader, rows)

@@ -1,7 +1,7 @@
 """Herding replay: each step trains on new data and exemplars, kept as positions in the data."""
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import SupportsIndex
 
 import torch
@@ -190,19 +190,43 @@ class HerdingReplayPlugin(RankedPlugin):
         if not arriving:
             return
         features = self._features(strategy, experience.dataset, num_workers)
-        targets = torch.as_tensor(list(experience.dataset.targets))
-        indices = indices_by_class(targets, arriving)
-        offset = sum(self._lengths)
         self.memory.reserve(arriving)
-        for class_id in arriving:
-            rows = self.candidates(class_id, indices[class_id])
-            self.memory.update(class_id, features[rows.to(features.device)], rows + offset)
-            if self.memory.rule != "first":
-                kept = (self.memory.of(class_id) - offset).to(features.device)
-                self._fresh[class_id] = F.normalize(features[kept])
+        self._choose(self.memory.update, arriving, experience, features, sum(self._lengths))
         self.sources.append(experience.dataset)
         self._source_ids.append(experience.current_experience)
         self._lengths.append(len(experience.dataset))
+
+    def choose_again(self, strategy: Strategy, num_workers: int = 0) -> None:
+        """Choose the exemplars of the current step's classes anew, after its model has changed.
+
+        Args:
+            strategy: An Avalanche strategy, in whose current step `update` was called.
+            num_workers: Number of worker processes that load images.
+        """
+        self.forget_features()
+        experience = strategy.experience
+        features = self._features(strategy, experience.dataset, num_workers)
+        offset = sum(self._lengths[:-1])
+        class_ids = classes_of(experience)
+        self._choose(self.memory.choose_again, class_ids, experience, features, offset)
+
+    def _choose(
+        self,
+        choose: Callable[[int, Tensor, Tensor], None],
+        class_ids: Sequence[int],
+        experience: Experience,
+        features: Float[Tensor, "n D"],
+        offset: int,
+    ) -> None:
+        """Rank the images of some classes of a step, and keep the features of the best."""
+        targets = torch.as_tensor(list(experience.dataset.targets))
+        indices = indices_by_class(targets, class_ids)
+        for class_id in class_ids:
+            rows = self.candidates(class_id, indices[class_id])
+            choose(class_id, features[rows.to(features.device)], rows + offset)
+            if self.memory.rule != "first":
+                kept = (self.memory.of(class_id) - offset).to(features.device)
+                self._fresh[class_id] = F.normalize(features[kept])
 
     def candidates(self, class_id: int, indices: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
         """Which images of a class may become exemplars; by default all.

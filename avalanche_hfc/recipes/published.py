@@ -126,6 +126,12 @@ TRAINED_AS = {"vit-tiny": "dytox"}  # backbones that all methods train as the on
 POD_IMAGENET: Layers = (
     ("published: PODNet, ImageNet", dict(spatial_weight=8.0, flat_weight=10.0, scale_lr=0.05)),
 )
+POD_RELEASED: Layers = (
+    (
+        "published: PODNet's code",
+        dict(rule="icarl-code", tune_mode="train", herd_again=True),
+    ),
+)
 POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
 FALLING = "published: FOSTER; one value for each step from the second on"
 FOSTER_BETAS: dict[str, tuple[float | tuple[float, ...], str]] = {  # on CIFAR-100
@@ -148,6 +154,12 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
             dict(drop_last=True),
         ),
     ),
+    **{(name, "paper"): POD_RELEASED for name in ("podnet", "podnet-cscct")},
+    ("afc", "paper"): (
+        *POD_RELEASED,
+        ("published: AFC's code", dict(importance_pass="train")),
+    ),
+    ("icarl", "paper"): (("published: iCaRL's code", dict(rule="icarl-code")),),
     ("podnet", "cifar100"): POD_CIFAR,
     ("podnet", "imagenet"): POD_IMAGENET,
     ("podnet-cscct", "cifar100"): POD_CIFAR,

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._types import HostDataset, Options
 from avalanche_hfc.losses import corrected_objective, knowledge_distillation
+from avalanche_hfc.losses._common import full_precision
 from avalanche_hfc.models import BiasLayer, CorrectedHead
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
@@ -124,7 +125,7 @@ class BiC(BalancedReplay):
                 for x, targets, *_ in loader
             ]
         logits, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
-        return logits.float(), targets
+        return full_precision(logits), targets
 
 
 def fit_bias(

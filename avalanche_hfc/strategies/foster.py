@@ -112,6 +112,8 @@ class FOSTER(ReplayMethod):
         self._weights = {}
         if self.num_old:
             self.model.head.begin_boosting(self._teacher().head)
+            for parameter in self.model.head.parameters():  # drawn anew
+                self.optimizer.state.pop(parameter, None)
         super().begin_step(**kwargs)
 
     def _of_step(self, values: float | tuple[float, ...]) -> float:

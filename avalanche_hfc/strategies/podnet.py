@@ -28,8 +28,8 @@ class PODNet(ProxyMethod):
         flat_weight: λ_f.
         inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
         **kwargs: `nca` (``"code"`` or ``"paper"``), `num_proxies`,
-            `tune_epochs`, `tune_lr`, `scale_lr` and `flip`; arguments of `HerdingReplay` (memory
-            and losses) and of Avalanche's SupervisedTemplate.
+            `tune_epochs`, `tune_lr`, `tune_mode`, `herd_again`, `scale_lr` and `flip`; arguments of
+            `HerdingReplay` (memory and losses) and of Avalanche's SupervisedTemplate.
 
     Raises:
         ValueError: If a value is not allowed.

@@ -1,9 +1,11 @@
 """The strategy that follows each recording: its options, its first weights, its tensors by name."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from recordings import DYTOX_NAMES, HFC_NAMES, renamed
+from recordings import DYTOX_NAMES, HFC_NAMES, normal_draws, renamed
 from replay import Replay, copy, named_tensors
 from torch import nn
 
@@ -164,3 +166,157 @@ def dytox(recording):
         return terms
 
     return Replay(build, put_in, of_model, terms, {"head": head_logits}, unordered=("tune",))
+
+
+# iCaRL, BiC, PODNet, AFC of PODNet's authors
+
+
+def proxies(strategy):
+    """All proxies and their gradients by class; a frozen one has none, which counts as 0."""
+    head = strategy.model.head
+    by_class = head.class_ids().argsort()
+    parts = (head.old_proxies, head.new_proxies)
+    if all(part.grad is None for part in parts):
+        return torch.cat(parts)[by_class], None
+    gradients = [torch.zeros_like(part) if part.grad is None else part.grad for part in parts]
+    return torch.cat(parts)[by_class], torch.cat(gradients)[by_class]
+
+
+def with_proxies(strategy) -> dict:
+    return of_model(strategy) | {"head.weight": proxies(strategy)}
+
+
+def resnet32(model: nn.Module, small_stem: bool = False) -> None:
+    """Convolutions from numpy's generator; norms 1 and 0, but 0 and 0 at the end of a block."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 4:
+            out, _, height, width = parameter.shape
+            draws = normal_draws(name, parameter.shape) * math.sqrt(2 / (out * height * width))
+            copy(parameter, draws * (0.01 if small_stem and name == "stem.0.weight" else 1))
+        elif name.endswith("weight") and not name.startswith("head"):
+            copy(parameter, torch.full_like(parameter, float("bn2" not in name)))
+
+
+def rows_of_linear(arrays, head_of=lambda model: model.head):
+    def put_in(strategy, step, phase):
+        copy(head_of(strategy.model).weight, arrays[f"grown_head_{step}"])
+
+    return put_in
+
+
+def nearest_scores(strategy, images):
+    return strategy.nearest_scores(images)[:, : strategy.model.head.out_features]
+
+
+def icarl(recording):
+    given = recording.settings
+    build = of_recipe(
+        "cifar100-b0-t10-icarl-resnet32@paper",
+        resnet32,
+        zero_residual=True,
+        block_relu=False,
+        lr=given["lr"],
+        epochs=given["epochs"],
+        drops_at="0.34,0.67",
+        weight_decay=given["weight_decay"],
+        schedule_delay=1,
+        batch_size=given["batch_size"],
+        mem_size=given["memory_size"],
+        divisor="seen",
+        drop_last=False,
+        rule="icarl-code",
+    )
+
+    def terms(strategy, terms, update):
+        return {"loss": sum(terms.values())}
+
+    return Replay(
+        build,
+        rows_of_linear(recording.arrays),
+        of_model,
+        terms,
+        {"head": head_logits, "nearest": nearest_scores},
+    )
+
+
+def bic(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "cifar100-b0-t10-bic-resnet32@paper",
+        resnet32,
+        zero_residual=True,
+        block_relu=False,
+        last_relu=True,
+        lr=given["lr"],
+        epochs=given["epochs"],
+        drops_at="0.34,0.67",
+        weight_decay=given["weight_decay"],
+        schedule_delay=1,
+        batch_size=given["batch_size"],
+        mem_size=given["memory_size"],
+        drop_last=False,
+    )
+
+    def terms(strategy, terms, update):
+        named = {"classification": "ce", "distillation": "kd"} if update.step else {}
+        parts = {name: terms[term] for term, name in named.items()}
+        return parts | {"loss": sum(terms.values())}
+
+    return Replay(
+        build,
+        rows_of_linear(arrays, lambda model: model.head.linear),
+        lambda strategy: {
+            name.replace("head.linear", "head"): tensor
+            for name, tensor in of_model(strategy).items()
+        },
+        terms,
+        {"head": lambda strategy, images: strategy.model.head.linear(strategy.model.embed(images))},
+    )
+
+
+def of_podnet(recording, name: str, **options):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        f"cifar100-b0-t10-{name}-resnet32@paper",
+        partial(resnet32, small_stem=True),
+        lr=given["lr"],
+        epochs=given["epochs"],
+        batch_size=given["batch_size"],
+        weight_decay=5e-4,
+        mem_size=given["memory_size"],
+        tune_epochs=2,
+        tune_lr=0.05,
+        **options,
+    )
+
+    def put_in(strategy, step, phase):
+        if step == 0:
+            head = strategy.model.head
+            copy(head.new_proxies, arrays["grown_head_0"][head.new_ids])
+
+    def terms(strategy, terms, update):
+        return terms | ({"loss": sum(terms.values())} if update.phase == "train" else {})
+
+    def before_scale(strategy, images):
+        return strategy.model(images) / strategy.model.head.scale
+
+    return Replay(build, put_in, with_proxies, terms, {"head": before_scale}, frozen="head.weight")
+
+
+def podnet_released(recording):
+    return of_podnet(recording, "podnet")
+
+
+def afc_released(recording):
+    return of_podnet(recording, "afc")
+
+
+SWITCHED = dict(tune_mode="eval", herd_again="false")
+
+
+def podnet_switched(recording):
+    return of_podnet(recording, "podnet", **SWITCHED)
+
+
+def afc_switched(recording):
+    return of_podnet(recording, "afc", importance_pass="eval", **SWITCHED)

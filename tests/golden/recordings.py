@@ -207,7 +207,13 @@ def hfc_or_dytox(folder: Path, name: str) -> Recording:
 
 # iCaRL, BiC, PODNet, AFC of PODNet's authors
 
-PLACES = {"loss": "loss", "nca": "classification", "flat": "pod_flat", "pod": "pod_spatial"}
+PLACES = {
+    "loss": "loss",
+    "nca": "classification",
+    "flat": "pod_flat",
+    "pod": "pod_spatial",
+    "f_distil": "importance",
+}
 
 
 def norm_sum_and_wave(tensor: torch.Tensor) -> np.ndarray:

@@ -5,7 +5,17 @@ import pytest
 from recordings import load
 from replay import follow
 
-NAMES = ["hfc_official", "hfc_paper", "dytox"]
+NAMES = [
+    "hfc_official",
+    "hfc_paper",
+    "dytox",
+    "icarl",
+    "bic",
+    "podnet_switched",
+    "afc_switched",
+    "podnet_released",
+    "afc_released",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

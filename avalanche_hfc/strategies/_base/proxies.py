@@ -18,7 +18,7 @@ from avalanche_hfc._types import State
 from avalanche_hfc.losses import nca, nca_gradient, step_factor
 from avalanche_hfc.models import CosineHead, Features, proxy_centres
 from avalanche_hfc.plugins.features import features_of
-from avalanche_hfc.strategies._base.checks import checked_lr
+from avalanche_hfc.strategies._base.checks import check_flags, checked_lr
 from avalanche_hfc.strategies._base.heads import check_model, put_head
 from avalanche_hfc.strategies._base.method import GRADIENTS
 from avalanche_hfc.strategies._base.phases import trained_only
@@ -26,6 +26,10 @@ from avalanche_hfc.strategies._base.replay import NMEMethod
 from avalanche_hfc.strategies._base.scale import ScaleRule
 from avalanche_hfc.strategies._base.tuning import BalancedTuning
 
+TUNE_MODES = {
+    "eval": "with the backbone in eval mode",
+    "train": "as released: its batch norm moves",
+}
 FORMS = {"code": "as released: no margin, no hinge", "paper": "as printed: margin 0.6, hinge"}
 LARGEST_GRADIENT = 5.0
 NME_SHARPNESS = 9.0  # features and proxies scaled by 3
@@ -36,7 +40,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
 
     From the second step on, new proxies start at k-means centres of the features of their class.
     Old proxies are frozen while backbone, new proxies and scale are trained; balanced tuning then
-    trains all proxies with the backbone frozen in eval mode. Every gradient entry is clipped to ±5
+    trains all proxies with the backbone frozen. Every gradient entry is clipped to ±5
     in both phases.
 
     The scale η of the head starts at 1. A torch.optim.SGD trains it like any other parameter. Other
@@ -52,6 +56,10 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         num_proxies: Number of proxies of each class.
         tune_epochs: Number of epochs of balanced tuning, from the second step on.
         tune_lr: Learning rate of balanced tuning. By default half of the head's.
+        tune_mode: Mode of the backbone during balanced tuning: ``"eval"``, or ``"train"`` as in the
+            released code, where batch norm follows the exemplars although no weight is trained.
+        herd_again: Choose the exemplars of the new classes again after balanced tuning, as in the
+            released code.
         scale_lr: Learning rate of η with an optimizer other than SGD; it follows the schedule of
             the head's rate.
         inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
@@ -62,7 +70,14 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         ValueError: If a value is not allowed.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("nca", "tune_epochs", "tune_lr", "scale_lr")
+    settings: ClassVar[tuple[str, ...]] = (
+        "nca",
+        "tune_epochs",
+        "tune_lr",
+        "tune_mode",
+        "herd_again",
+        "scale_lr",
+    )
     gradients = GRADIENTS | {"nca": "the derivative of the NCA itself"}
     tune_fraction = 0.5
     tune_limit = LARGEST_GRADIENT
@@ -78,6 +93,8 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         num_proxies: int = 10,
         tune_epochs: int = 20,
         tune_lr: float | int | None = None,
+        tune_mode: str = "eval",
+        herd_again: bool = False,
         scale_lr: float | int = 0.1,
         inference: str = "head",
         **kwargs: Any,
@@ -85,6 +102,9 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         owner = type(self).__name__
         check_model(owner, model, *self.needs)
         lookup(FORMS, nca, "nca")
+        lookup(TUNE_MODES, tune_mode, "tune_mode")
+        check_flags(owner, herd_again=herd_again)
+        self.tune_mode, self.herd_again = tune_mode, herd_again
         self.nca: Any = nca
         self.set_tuning(model, optimizer, tune_epochs, tune_lr)
         self.scale_lr = checked_lr(owner, "scale_lr", scale_lr)
@@ -130,7 +150,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         Returns:
             s, a scalar.
         """
-        return step_factor(steps)
+        return step_factor(steps, self.model.head.scale.dtype)
 
     # Forward: maps where they are distilled
 
@@ -204,8 +224,15 @@ class ProxyMethod(BalancedTuning, NMEMethod):
 
     @contextmanager
     def tuning(self) -> Iterator[None]:
-        """Train the proxies only, with the backbone in eval mode."""
-        with trained_only(self.model, eval_mode=True):
+        """Train the proxies only."""
+        with trained_only(self.model, eval_mode=self.tune_mode == "eval"):
             self.model.head.train()
             self.model.head.set_phase("tune")
             yield
+
+    def end_step(self, **kwargs: Any) -> None:
+        if self.num_old and self.herd_again:
+            self.memory.choose_again(self, kwargs.get("num_workers", 0))
+        elif self.tune_mode == "train":
+            self.memory.forget_features()
+        super().end_step(**kwargs)

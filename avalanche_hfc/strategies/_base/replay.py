@@ -11,6 +11,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import State, Strategy
+from avalanche_hfc.losses._common import full_precision
 from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
 from avalanche_hfc.plugins.features import feature_function
@@ -158,7 +159,7 @@ class NearestMeans(RankedPlugin):
         """-‖φ(x) - c_k‖² in the column of each class, -1000 in the others."""
         class_ids = torch.tensor(list(self._means), device=embedding.device)
         means = torch.stack(list(self._means.values())).to(embedding.device)
-        scores = closeness(F.normalize(embedding.float()) @ means.T)
+        scores = closeness(F.normalize(full_precision(embedding)) @ means.T)
         return scores.new_full((len(embedding), max(self._means) + 1), UNSEEN_LOGIT).index_copy(
             1, class_ids, scores
         )

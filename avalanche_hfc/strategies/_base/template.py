@@ -28,6 +28,7 @@ from avalanche_hfc.parallel.layers import taken, use_global_layers
 from avalanche_hfc.parallel.pieces import check_divisible, in_pieces
 from avalanche_hfc.parallel.reduction import GradientMean
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
+from avalanche_hfc.plugins.moments import carry_moments, moments_of
 from avalanche_hfc.plugins.steps import (
     StepTable,
     check_logits,
@@ -83,7 +84,7 @@ class IncrementalTemplate(SupervisedTemplate):
         eval_mb_size: Batch size of evaluation. By default that of training.
         reset_optimizer: Clear the optimizer's moments before each step; its parameter groups with
             their rates and options stay. A resumed step keeps its moments. With False the moments
-            carry on from step to step, as in Avalanche.
+            carry on from step to step, those of the old rows of a growing head included.
         drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
             Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
             precedence.
@@ -220,12 +221,15 @@ class IncrementalTemplate(SupervisedTemplate):
 
     def make_optimizer(self, **kwargs: Any) -> None:
         known = self.optimized_param_id or {}
+        moments = moments_of(known, self.optimizer)
         place_parameters(self.optimizer, self.model, known)
         groups = self.optimizer.param_groups
         present = {id(parameter) for group in groups for parameter in group["params"]}
         # what takes the place of a parameter of the optimizer under the same name stays in it
         replaced = {name for name, parameter in known.items() if id(parameter) in present}
         super().make_optimizer(**kwargs)
+        if not kwargs.get("reset_optimizer_state"):
+            carry_moments(self.model, self.optimizer, moments)
         present |= {id(p) for name, p in self.model.named_parameters() if name in replaced}
         for group in groups:  # Avalanche adds every parameter, frozen ones as well
             group["params"] = [p for p in group["params"] if p.requires_grad or id(p) in present]
