@@ -106,7 +106,9 @@ class Follower(SupervisedPlugin):
             data = strategy.phase_running.data()
         assert key[1] not in self.replay.unordered, f"{key} draws an order"
         if key[:2] not in self.places:
-            self.places[key[:2]] = {image: position for position, image in enumerate(self.ids(data))}
+            self.places[key[:2]] = {
+                image: position for position, image in enumerate(self.ids(data))
+            }
         place = self.places[key[:2]]
         if size < len(place):  # new and replayed images are drawn apart
             num_new = len(strategy.experience.dataset)
