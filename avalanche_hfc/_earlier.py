@@ -9,7 +9,7 @@ SINCE_0_1: dict[str, bool | int | float | str | None] = {
     "data.hold_out": None,
     "train.decay_all": True,
     "train.schedule_delay": 0,
-    "train.micro_batch": None,
+    "train.checkpoint_activations": False,
     "train.precision": "float32",
     "train.compile": False,
     "train.tf32": False,
@@ -27,7 +27,7 @@ SINCE_0_1: dict[str, bool | int | float | str | None] = {
 }
 # of every recipe; runs of this version from before do not say them either
 ON_HARDWARE = (
-    "train.micro_batch",
+    "train.checkpoint_activations",
     "train.precision",
     "train.compile",
     "train.tf32",

@@ -3,8 +3,8 @@
     python experiments/bench.py [--scale] [--out experiments/results/bench.csv]
 
 CPU time of one thread, medians over repeats, the compared works in turns. With --scale the rows of
-several ranks, of a batch in pieces and of many classes. A missed target stays in the table, with
-its cause.
+several ranks, of checkpointed activations and of many classes. A missed target stays in the table,
+with its cause.
 """
 
 import argparse

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "avalanche_hfc"
 ORDER = (
-    "parallel losses models memory benchmarks metrics plugins compat strategies recipes store "
+    "ranks losses models memory benchmarks metrics plugins compat strategies recipes store "
     "engine tasks report cli".split()
 )
 FILES = sorted(PACKAGE.rglob("*.py"))

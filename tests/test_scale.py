@@ -47,7 +47,13 @@ def test_every_command_exists_with_its_options(words):
     context = commands.get_command(None, command).make_context(command, arguments)
     values = overrides_of(context.args)  # those of the recipe
     override(recipe("cifar100-b0-t10-hfc@paper"), values)
-    assert set(values) <= {"micro-batch", "precision", "compile", "tf32", "channels-last"}
+    assert set(values) <= {
+        "checkpoint-activations",
+        "precision",
+        "compile",
+        "tf32",
+        "channels-last",
+    }
 
 
 def test_the_page_tells_of_all_ways():

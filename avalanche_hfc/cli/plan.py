@@ -116,25 +116,25 @@ def plan(
 
 
 def tell_memory(chosen: Recipe, memory: str) -> None:
-    """Which precision and micro-batch fit."""
+    """Which precision fits, and whether activations must be checkpointed."""
     from avalanche_hfc.tasks.memory import advice, fits, num_bytes
 
     room = num_bytes(memory)
-    found = fits(chosen, room)
+    found = fits(chosen)
     click.echo(f"{chosen.name} in {size(room)}, about")
     for fit in found:
         holds = (
-            "whole batch"
-            if fit.micro_batch == fit.batch_size
-            else f"micro-batch of {fit.micro_batch}"
-            if fit.micro_batch
+            "fits"
+            if fit.whole <= room
+            else f"fits with checkpointed activations ({size(fit.least)})"
+            if fit.least <= room
             else "does not fit"
         )
         click.echo(
             f"  {fit.precision:<9} {size(fit.fixed)} and {size(fit.per_image)} per image, "
             f"{size(fit.whole)} for {fit.batch_size} images: {holds}"
         )
-    click.echo(f"  hfc run   {advice(found) or 'no setting fits'}")
+    click.echo(f"  hfc run   {advice(found, room) or 'no setting fits'}")
 
 
 def tell_table(

@@ -165,10 +165,10 @@ def train_on_ranks(
     **options: Any,
 ) -> None:
     """Train as one of several ranks. Rank 0 alone asks for the folder, and prints."""
-    from avalanche_hfc.engine.ranks import join
+    from avalanche_hfc.engine.ranks import join, on_first
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.engine.run import run as run_recipe
-    from avalanche_hfc.parallel import agree, on_first
+    from avalanche_hfc.ranks import agree
 
     silence_host()
     device = join(check_device(device))

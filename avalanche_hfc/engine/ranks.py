@@ -4,8 +4,9 @@ first have in place of a run folder.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,13 +16,19 @@ from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
-from avalanche_hfc.parallel import agree, backend_for, gather_objects, together, world
-from avalanche_hfc.parallel.layers import check_layers
+from avalanche_hfc.ranks import (
+    agree,
+    arrange_layers,
+    check_batch,
+    gather_objects,
+    weights_digest,
+    world,
+)
 from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
-from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
+Result = TypeVar("Result")
 LONGEST = timedelta(hours=2)  # that a rank waits for another, such as for a checkpoint
 
 
@@ -96,9 +103,84 @@ def check_exact(strategy: SupervisedTemplate, benchmark: SplitBenchmark) -> None
             f"part of each batch. Exact on several ranks: {', '.join(ours)}."
         )
     check_batch(strategy.train_mb_size)
-    together(lambda: check_layers(strategy.model))
+    if strategy.trains_model:
+        owner, device = type(strategy).__name__, strategy.device
+        together(lambda: arrange_layers(owner, strategy.model, device))
     agree("the data", together(benchmark.fingerprint))
     agree("the weights of the model", weights_digest(strategy.model))
+
+
+def backend_for(device: str | torch.device) -> str:
+    """The backend of torch.distributed that moves tensors of a device.
+
+    Args:
+        device: Where the model is.
+
+    Returns:
+        ``"nccl"`` for CUDA, else ``"gloo"``.
+    """
+    return "nccl" if torch.device(device).type == "cuda" else "gloo"
+
+
+def broadcast(value: Any) -> Any:
+    """The value that rank 0 gives; every rank must call it.
+
+    Args:
+        value: Used on rank 0 only; it is pickled.
+
+    Returns:
+        The value of rank 0.
+    """
+    if not world().several:
+        return value
+    held = [value]
+    dist.broadcast_object_list(held, src=0)
+    return held[0]
+
+
+def on_first(action: Callable[[], Result]) -> Result:
+    """Run an action on rank 0 alone, and give its result to all ranks.
+
+    Args:
+        action: What rank 0 does. It must not communicate with the others.
+
+    Returns:
+        Its result, on every rank; it is pickled.
+
+    Raises:
+        ValueError, OSError, FloatingPointError: On every rank, if it fails on rank 0.
+    """
+    if not world().several:
+        return action()
+    return broadcast(together(lambda: action() if world().first else None))
+
+
+def together(action: Callable[[], Result]) -> Result:
+    """Run an action on every rank; an error of one of them is raised on all.
+
+    Without it a rank that fails would leave the others waiting for it.
+
+    Args:
+        action: What this rank does. It must not communicate with the others.
+
+    Returns:
+        Its result.
+
+    Raises:
+        ValueError, OSError, FloatingPointError: The error of the lowest rank that has one, of its
+            type.
+    """
+    if not world().several:
+        return action()
+    error: Exception | None = None
+    try:
+        result = action()
+    except (ValueError, OSError, FloatingPointError) as caught:
+        error = caught
+    failed = [each for each in gather_objects(error) if each is not None]
+    if failed:
+        raise failed[0] if error is None else error
+    return result
 
 
 class NoRows(RunRows):

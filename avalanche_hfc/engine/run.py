@@ -29,7 +29,7 @@ from avalanche_hfc.engine.machine import cpu, default_workers, most_workers
 from avalanche_hfc.engine.observe import Recorder, Saver
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import Resumable, runnable
-from avalanche_hfc.engine.ranks import NoRows, NoSaver, check_exact, check_same
+from avalanche_hfc.engine.ranks import NoRows, NoSaver, check_exact, check_same, on_first, together
 from avalanche_hfc.engine.step_rows import (
     class_rows,
     confusion_rows,
@@ -39,9 +39,9 @@ from avalanche_hfc.engine.step_rows import (
     summary,
 )
 from avalanche_hfc.models.weights import loaded_from_file, report_of
-from avalanche_hfc.parallel import on_first, together, world
 from avalanche_hfc.plugins.losses import GRDPlugin
 from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.ranks import world
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import text_of
 from avalanche_hfc.recipes.weights_file import FROM_FILE

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, Subset
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.engine.protocol import RunnableStrategy
+from avalanche_hfc.engine.ranks import together
 from avalanche_hfc.metrics import (
     StepCounts,
     accuracy,
@@ -20,7 +21,7 @@ from avalanche_hfc.metrics import (
     forgetting,
     forgetting_heterogeneity,
 )
-from avalanche_hfc.parallel import gather_objects, together, world
+from avalanche_hfc.ranks import gather_objects, world
 from avalanche_hfc.store.run_folder import RunRows
 
 BATCH = 128  # images of an evaluation that are judged at once

@@ -12,9 +12,10 @@ from timm.models.convit import Block
 from torch import Tensor, nn
 
 from avalanche_hfc.models.features import stage_ends, token_map
+from avalanche_hfc.models.recompute import Recomputed
 
 
-class ConViTEncoder(nn.Module):
+class ConViTEncoder(Recomputed):
     """DyTox's encoder: blocks of gated positional self-attention on patches.
 
     The defaults are the published size for CIFAR-100, 8.9 M parameters. There is no class token and
@@ -150,7 +151,7 @@ class ConViTEncoder(nn.Module):
         outputs = [self.patch_embed(x) + self.pos_embed]
         for block in self.blocks:
             block.attn.rel_indices = self.positions  # type: ignore[union-attr]  # timm's own would be left behind by `.to`
-            outputs.append(block(outputs[-1]))
+            outputs.append(self.run_block(block, outputs[-1]))
         return outputs[1:]
 
 

@@ -253,7 +253,7 @@ class DyToxModel(EmbeddingModel):
         super().__init__()
         self.encoder = ConViTEncoder() if encoder is None else encoder
         if drop_path is None:
-            drop_path = self.encoder.drop_path if isinstance(self.encoder, ConViTEncoder) else 0.0
+            drop_path = float(getattr(self.encoder, "drop_path", 0.0))  # a ConViT's
         if not 0 <= drop_path < 1:
             raise ValueError(f"DyToxModel: drop_path must be in [0, 1), got {drop_path}.")
         self.head = TaskTokens(self.encoder.embed_dim, self.encoder.num_heads, drop_path=drop_path)

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
 from avalanche_hfc.models.backbone import Size, build_backbone
 from avalanche_hfc.models.features import stage_ends, token_map
+from avalanche_hfc.models.recompute import Recomputed
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
 Weights = str | PathLike[str] | None
 
 
-class _BlocksOfViT(DynamicModule):
+class _BlocksOfViT(Recomputed, DynamicModule):
     """`msa_blocks` blocks of a timm ViT and its last norm.
 
     A subclass adds what follows them and ends its constructor with `_take(weights)`.
@@ -252,7 +253,7 @@ class _BlocksOfViT(DynamicModule):
         if start in kept:
             kept[start] = tokens
         for index in range(start, stop):
-            tokens = self.backbone.blocks[index](tokens)
+            tokens = self.run_block(self.backbone.blocks[index], tokens)
             if index + 1 in kept:
                 kept[index + 1] = tokens
         return tokens

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of
 from avalanche_hfc.models.heads import GrowingLinear
+from avalanche_hfc.models.recompute import Recomputed
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
 STEMS = ("7x7", "3x3")
@@ -24,7 +25,7 @@ INITS = ("fan_out", "fan_in")
 BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the classifier
 
 
-class _ResNet(EmbeddingModel):
+class _ResNet(Recomputed, EmbeddingModel):
     """Stem, residual blocks, mean over the map, and a growing head."""
 
     def __init__(
@@ -50,9 +51,8 @@ class _ResNet(EmbeddingModel):
         """The residual sum of every block, before any ReLU."""
         sums = [self._stem(x)]
         for number, block in enumerate(self._blocks()):
-            sums.append(
-                block(F.relu(sums[-1]) if number > 0 and self._has_relu(number) else sums[-1])
-            )
+            before = F.relu(sums[-1]) if number > 0 and self._has_relu(number) else sums[-1]
+            sums.append(self.run_block(block, before))
         return sums[1:]
 
     def _has_relu(self, number: int) -> bool:

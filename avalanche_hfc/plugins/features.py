@@ -12,7 +12,7 @@ from avalanche_hfc.benchmarks.positions import collate, flatten
 from avalanche_hfc.losses._common import full_precision
 from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.modes import evaluation_mode
-from avalanche_hfc.parallel.shares import in_blocks
+from avalanche_hfc.ranks import in_blocks
 
 
 def feature_function(model: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.losses import compensation_weights
 from avalanche_hfc.models.columns import check_class_ids
-from avalanche_hfc.parallel import world
+from avalanche_hfc.ranks import world
 
 
 class SampleWeights(NamedTuple):

@@ -150,8 +150,8 @@ class TrainRecipe:
             for the rule above.
         schedule_delay: Epoch e has the learning rate of epoch e - schedule_delay, but at least of
             epoch 0. 1 reproduces loops that set the rate after an epoch.
-        micro_batch: Largest number of images whose activations are in memory at a time; None for
-            the whole batch. The gradients are those of the whole batch, up to rounding.
+        checkpoint_activations: Compute the activations of the model's blocks again in the backward
+            pass instead of keeping them.
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast.
         compile: Compile the forward pass of the model and the losses with torch.compile.
@@ -180,7 +180,7 @@ class TrainRecipe:
     warm_up_epochs: int
     warm_up_lr: float | int | None
     schedule_delay: int
-    micro_batch: int | None
+    checkpoint_activations: bool
     precision: str
     compile: bool
     tf32: bool
@@ -196,7 +196,6 @@ class TrainRecipe:
             epochs=self.epochs,
             first_epochs=self.first_epochs,
             drop_factor=self.drop_factor,
-            micro_batch=self.micro_batch,
         )
         if self.weight_decay < 0 or self.warm_up_epochs < 0:
             raise ValueError(
@@ -216,11 +215,6 @@ class TrainRecipe:
         self._only_with("drop_factor", "schedule", "drops", self.drop_factor is not None)
         if self.warm_up_lr is not None and not self.warm_up_epochs:
             raise ValueError("train.warm_up_lr acts only with warm_up_epochs of 1 or more.")
-        if self.micro_batch is not None and self.micro_batch > self.batch_size:
-            raise ValueError(
-                f"train.micro_batch must be at most train.batch_size ({self.batch_size}), got "
-                f"{self.micro_batch}."
-            )
         if self.schedule_delay < 0:
             raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
         if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:

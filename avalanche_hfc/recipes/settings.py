@@ -50,7 +50,7 @@ NEUTRAL = {
     "train.warm_up_epochs": 0,
     "train.warm_up_lr": None,
     "train.schedule_delay": 0,
-    "train.micro_batch": None,
+    "train.checkpoint_activations": False,
     "train.precision": "float32",
     "train.compile": False,
     "train.tf32": False,

@@ -34,7 +34,7 @@ GIVEN = (
     "per_class",
     "buffer_transform",
     "image_size",
-    "micro_batch",
+    "checkpoint_activations",
     "precision",
     "compile",
     "tf32",

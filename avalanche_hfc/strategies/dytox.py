@@ -78,7 +78,6 @@ class DyTox(BalancedTuning, BalancedReplay):
     distils = True
     rule = "icarl-code"
     tune_fraction = 0.1
-    rows_set = ("_divergence",)
 
     def __init__(
         self,

@@ -73,8 +73,6 @@ class FOSTER(ReplayMethod):
     )
     distils = True
     trains_student = True
-    rows_read = ("mb_prefix", "_old")
-    rows_set = ("_auxiliary",)
 
     def __init__(
         self,
@@ -255,7 +253,7 @@ class FOSTER(ReplayMethod):
             boosted = self.gathered(
                 self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
             )
-        logits = self.whole(lambda: self.in_pieces(self.student, x))
+        logits = self.whole(lambda: self.student(x))
         steps = StepTable.of(self).on(logits)
         return {
             "compression": compression(

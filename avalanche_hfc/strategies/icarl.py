@@ -67,7 +67,6 @@ class ICaRL(NMEMethod):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "columns", "form")
-    rows_set = ("all_logits",)
     distils = True
     head_start = "normal"
 

@@ -1,5 +1,5 @@
-"""Which precision and which micro-batch fit a given memory: an estimate from two small forward
-passes on the CPU. Nothing is written, and no data is read.
+"""Which precision fits a given memory, and whether activations must be checkpointed: an estimate
+from two small forward passes on the CPU. Nothing is written, and no data is read.
 """
 
 import re
@@ -20,7 +20,7 @@ from avalanche_hfc.engine.build import (
 )
 from avalanche_hfc.engine.run import WITH_TEACHER
 from avalanche_hfc.models import Features
-from avalanche_hfc.parallel.pieces import check_divisible
+from avalanche_hfc.models.recompute import Recomputed
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.describe import sizes_of
 from avalanche_hfc.strategies._base.precision import PRECISIONS
@@ -39,20 +39,26 @@ class Fit(NamedTuple):
         fixed: Weights, gradients and moments, also of a student, teacher, the images of a batch
             and the feature maps that the method keeps of all of them.
         per_image: Activations of one image.
+        checkpointed: What is left of `per_image` with ``checkpoint_activations``; the same number
+            where this is not possible.
         batch_size: Images of a batch.
-        micro_batch: The largest number of images whose activations fit; 0 if none does.
     """
 
     precision: str
     fixed: int
     per_image: int
+    checkpointed: int
     batch_size: int
-    micro_batch: int
 
     @property
     def whole(self) -> int:
-        """Bytes of the whole batch at once."""
+        """Bytes of a batch."""
         return self.fixed + self.batch_size * self.per_image
+
+    @property
+    def least(self) -> int:
+        """Bytes of a batch with checkpointed activations."""
+        return self.fixed + self.batch_size * self.checkpointed
 
 
 def num_bytes(text: str) -> int:
@@ -77,8 +83,8 @@ def num_bytes(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2].replace("K", "k")])
 
 
-def fits(recipe: Recipe, memory: int) -> list[Fit]:
-    """Which precision and micro-batch of a recipe fit a memory, roughly.
+def fits(recipe: Recipe) -> list[Fit]:
+    """What a recipe needs in each precision, roughly.
 
     Counted are weights, gradients, moments of the optimizer, teacher, student, the images of a
     batch, their feature maps in methods that keep these, and activations; not counted are the
@@ -86,7 +92,6 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
 
     Args:
         recipe: What is to be trained.
-        memory: Bytes that are free on the device.
 
     Returns:
         An entry for each precision that the method has.
@@ -112,23 +117,12 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
         if dtype is not None and not ours:
             continue
         trains = not ours or strategy.trains_model
-        per_image = image_bytes(model, images, dtype, forward) if trains else 0
+        per_image, checkpointed = image_bytes(model, images, dtype, forward) if trains else (0, 0)
         own = fixed + (sum(p.nbytes for p in model.parameters()) // 2 if dtype else 0)
         if keeps_features(strategy):
             own += batch * map_bytes(model, images, dtype)
-        most = min(batch, max(memory - own, 0) // max(per_image, 1))
-        if most < batch and not (ours and is_divisible(model)):
-            most = 0
-        found.append(Fit(name, own, per_image, batch, most))
+        found.append(Fit(name, own, per_image, checkpointed if ours else per_image, batch))
     return found
-
-
-def is_divisible(model: nn.Module) -> bool:
-    try:
-        check_divisible("", model)
-    except ValueError:
-        return False
-    return True
 
 
 def fixed_bytes(recipe: Recipe, strategy: object) -> int:
@@ -146,7 +140,7 @@ def keeps_features(strategy: object) -> bool:
     """Whether the method keeps the features of each image of a batch, to compare them with those of
     the teacher.
     """
-    return isinstance(strategy, IncrementalTemplate) and "mb_features" in strategy.rows_set
+    return getattr(strategy, "keeps_features", False)
 
 
 def features_and_logits(model: Any) -> Callable[[Tensor], tuple[Features, Tensor]]:
@@ -180,12 +174,13 @@ def image_bytes(
     images: Tensor,
     dtype: torch.dtype | None,
     forward: Callable[[Tensor], Any] | None = None,
-) -> int:
-    """Activations that one image adds to what a backward pass needs. The forward pass is by default
-    the call of the model.
+) -> tuple[int, int]:
+    """Activations that one image adds to what a backward pass needs, kept and checkpointed. The
+    forward pass is by default the call of the model.
     """
     few, more = (kept_bytes(model, images[:count], dtype, forward or model) for count in FEW)
-    return (more - few) // (FEW[1] - FEW[0])
+    kept, checkpointed = ((b - a) // (FEW[1] - FEW[0]) for a, b in zip(few, more, strict=True))
+    return kept, checkpointed
 
 
 def kept_bytes(
@@ -193,8 +188,10 @@ def kept_bytes(
     images: Tensor,
     dtype: torch.dtype | None,
     forward: Callable[[Tensor], Any],
-) -> int:
-    """Bytes that a forward pass keeps for the backward pass, weights not counted."""
+) -> tuple[int, int]:
+    """Bytes that a forward pass keeps for the backward pass, weights not counted; and what is left
+    of them if of each block only its input is kept, and one block is computed again at a time.
+    """
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -204,19 +201,34 @@ def kept_bytes(
             kept[storage.data_ptr()] = storage.nbytes()
         return value
 
+    of_blocks, inputs = [], []
+
+    def count(block: nn.Module, *arguments: Tensor) -> Tensor:
+        before = sum(kept.values())
+        output = block(*arguments)
+        of_blocks.append(sum(kept.values()) - before)
+        inputs.append(arguments[0].nbytes)
+        return output
+
     model.train()
+    networks = [module for module in model.modules() if isinstance(module, Recomputed)]
+    for network in networks:
+        network.__dict__["run_block"] = count
     with saved_tensors_hooks(keep, lambda value: value), autocast_on_cpu(dtype):
         output = forward(images)  # held until all is counted: a place in memory is used once
     assert output is not None
-    return sum(kept.values())
+    for network in networks:
+        del network.__dict__["run_block"]
+    total = sum(kept.values())
+    return total, total - sum(of_blocks) + sum(inputs) + max(of_blocks, default=0)
 
 
-def advice(found: Sequence[Fit]) -> str:
+def advice(found: Sequence[Fit], memory: int) -> str:
     """The options that train in the memory, in the words of `hfc run`; empty if none do."""
     for fit in found:  # from the most exact precision on
-        if fit.micro_batch:
+        if fit.least <= memory:
             options = [] if fit.precision == "float32" else [f"--precision {fit.precision}"]
-            if fit.micro_batch < fit.batch_size:
-                options.append(f"--micro-batch {fit.micro_batch}")
+            if fit.whole > memory:
+                options.append("--checkpoint-activations true")
             return " ".join(options) or "as it is"
     return ""

@@ -31,12 +31,13 @@ def losses(rows):
     return [[float(row[name] or 0) for name in names] for row in rows]
 
 
-def test_a_run_in_pieces_has_the_rows_of_the_whole_batch(tmp_path):
-    hfc("run", NAME, *QUICK, "--out", tmp_path / "whole")
-    hfc("run", NAME, *QUICK, "--out", tmp_path / "pieces", "--micro-batch", 3)
-    whole, pieces = (rows(tmp_path / out, "train") for out in ("whole", "pieces"))
-    assert losses(whole) == [pytest.approx(row, abs=1e-4) for row in losses(pieces)]
-    assert rows(tmp_path / "whole", "exemplars") == rows(tmp_path / "pieces", "exemplars")
+def test_a_run_with_checkpointed_activations_has_the_same_weights(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "kept")
+    hfc("run", NAME, *QUICK, "--out", tmp_path / "less", "--checkpoint-activations", "true")
+    kept, less = (
+        [row["digest"] for row in rows(tmp_path / out, "train")] for out in ("kept", "less")
+    )
+    assert kept == less and all(kept)
 
 
 def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
@@ -52,7 +53,7 @@ def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
     hfc("run", NAME, *QUICK, "--out", tmp_path)
     path = tmp_path / NAME / "0" / "recipe.json"
     held = json.loads(path.read_text())
-    for leaf in ("micro_batch", "precision", "compile", "tf32", "channels_last"):
+    for leaf in ("checkpoint_activations", "precision", "compile", "tf32", "channels_last"):
         del held["recipe"]["train"][leaf], held["recipe"]["sources"][f"train.{leaf}"]
     path.write_text(json.dumps(held))
     before = content(tmp_path)
@@ -89,11 +90,11 @@ def test_a_resnet_with_the_channels_last_has_the_rows_of_the_contiguous_one(tmp_
     [
         (NAME, "--precision float16", "precision 'float16' needs a GPU, got device 'cpu'"),
         (NAME, "--precision float64", "float32, bfloat16 or float16, got 'float64'"),
-        (NAME, "--micro-batch 0", "train.micro_batch must be a number above 0, got 0"),
-        (NAME, "--micro-batch 9", "at most train.batch_size (8), got 9"),
-        ("digits-b0-t5-podnet-resnet32@demo", "--micro-batch 4", "BatchNorm2d"),
-        (NAME, "--drop-path 0.1 --micro-batch 4", "DropPath"),
-        ("digits-b0-t5-avalanche-replay@demo", "--micro-batch 4", "has no micro_batch"),
+        (
+            "digits-b0-t5-avalanche-replay@demo",
+            "--checkpoint-activations true",
+            "has no checkpoint_activations",
+        ),
         ("digits-b0-t5-avalanche-replay@demo", "--precision bfloat16", "has no precision"),
         ("digits-b0-t5-avalanche-replay@demo", "--compile true", "has no compile"),
         (NAME, "--tf32 true", "tf32=True needs a CUDA GPU, got device 'cpu'"),
@@ -116,5 +117,8 @@ def test_what_cannot_be_is_one_line_before_anything_is_written(
 def test_recipes_of_the_paper_train_in_float32_at_once_and_uncompiled():
     for name in all_names("paper"):
         train = recipe(name).train
-        assert (train.micro_batch, train.precision, train.compile) == (None, "float32", False)
+        assert (train.checkpoint_activations, train.precision) == (
+            False,
+            "float32",
+        ) and not train.compile
         assert (train.tf32, train.channels_last) == (False, False)

@@ -232,18 +232,23 @@ def told_of_memory(*given):
     return hfc("plan", "digits-b50-t5-hfc@demo", "--memory", *given).splitlines()
 
 
-def test_memory_tells_the_largest_micro_batch_that_fits():
-    """Weights twice, gradients and two moments; then the activations of as many images as fit."""
+def test_the_memory_of_a_recipe_is_counted_with_its_batch():
+    """Weights twice, gradients and two moments; then the activations of a batch."""
     model = build_model(DIGITS)
     model.head.grow(range(10))
     weights = sum(p.numel() * 4 for p in model.parameters())
-    (fit, *_) = fits(DIGITS, 10**9)
+    (fit, *_) = fits(DIGITS)
     images = DIGITS.train.batch_size * 8 * 8 * 4
     assert fit.fixed == pytest.approx(5 * weights + images, rel=0.01)
-    assert fit.micro_batch == fit.batch_size == DIGITS.train.batch_size
-    room = fit.fixed + 5 * fit.per_image + fit.per_image // 2
-    assert fits(DIGITS, room)[0].micro_batch == 5
-    assert [own.micro_batch for own in fits(DIGITS, fit.fixed // 2)] == [0, 0, 0]
+    assert fit.whole == fit.fixed + DIGITS.train.batch_size * fit.per_image
+
+
+def test_checkpointed_activations_are_the_inputs_of_the_blocks_and_one_block():
+    (fit, *_) = fits(DIGITS)
+    tokens = 5 * 64 * 4  # a class token and four patches, of 64 numbers
+    inside = fit.per_image - fit.checkpointed + 2 * tokens  # of one of the two blocks
+    assert fit.checkpointed < 0.7 * fit.per_image
+    assert inside > 10 * tokens
 
 
 def bytes_of(*groups):
@@ -278,11 +283,11 @@ def test_the_student_of_a_compression_is_counted_with_its_gradients_and_moments(
         "digits-b0-t5-foster@demo", "after_phase_iteration", held, **{"compress-epochs": "1"}
     )
     images = own.train.batch_size * 8 * 8 * 4
-    assert fits(own, 10**9)[0].fixed == pytest.approx(met + images, rel=0.02)
+    assert fits(own)[0].fixed == pytest.approx(met + images, rel=0.02)
 
 
 @pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
-def test_the_maps_of_the_whole_batch_are_counted_whatever_the_micro_batch(method):
+def test_the_maps_of_the_whole_batch_are_counted(method):
     def held(strategy):
         if strategy.mb_features is None:  # the first step
             return 0
@@ -298,12 +303,10 @@ def test_the_maps_of_the_whole_batch_are_counted_whatever_the_micro_batch(method
         f"digits-b0-t5-{method}@demo",
         "before_backward",
         held,
-        **{"batch-size": "8", "micro-batch": "4", "tune-epochs": "1"},
+        **{"batch-size": "8", "tune-epochs": "1"},
     )
-    few, many = (fits(override(own, {"batch_size": n}), 10**9)[0] for n in ("8", "16"))
+    few, many = (fits(override(own, {"batch_size": n}))[0] for n in ("8", "16"))
     assert (many.fixed - few.fixed) / 8 == pytest.approx(met + 8 * 8 * 4)
-    room = few.fixed + 5 * few.per_image
-    assert fits(own, room)[0].micro_batch == 5
 
 
 def test_maps_that_are_kept_add_to_the_activations():
@@ -311,18 +314,18 @@ def test_maps_that_are_kept_add_to_the_activations():
     model = build_model(podnet)
     build_strategy(podnet, model)  # gives it its head
     model.head.grow(range(10))
-    alone = image_bytes(model, torch.zeros(4, 1, 8, 8), None)
-    assert fits(podnet, 10**9)[0].per_image > alone
+    alone, _ = image_bytes(model, torch.zeros(4, 1, 8, 8), None)
+    assert fits(podnet)[0].per_image > alone
 
 
 def test_activations_are_those_that_a_backward_pass_reads():
     """Of two linear layers with a ReLU: its output, once. The images of a batch are there anyway."""
     model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3))
-    assert image_bytes(model, torch.zeros(4, 10), None) == 4 * 20
+    assert image_bytes(model, torch.zeros(4, 10), None) == (4 * 20, 4 * 20)
 
 
 def test_half_precision_keeps_less_of_each_image():
-    float32, bfloat16, float16 = fits(DIGITS, 10**9)
+    float32, bfloat16, float16 = fits(DIGITS)
     assert 0.4 < bfloat16.per_image / float32.per_image < 0.9
     assert bfloat16.per_image == float16.per_image and bfloat16.fixed > float32.fixed
 
@@ -331,16 +334,9 @@ def test_memory_is_told_with_the_options_of_hfc_run():
     assert told_of_memory("1GB")[-1].endswith("as it is")
     assert "does not fit" in told_of_memory("1kB")[1]
     assert told_of_memory("1kB")[-1].endswith("no setting fits")
-    fit = fits(DIGITS, 10**9)[0]
-    room = f"{(fit.fixed + 9.5 * fit.per_image) / 1e3:.3f}kB"
-    assert told_of_memory(room)[-1].endswith("--micro-batch 9")
-
-
-def test_batch_norm_fits_whole_or_not_at_all():
-    resnet = recipe("digits-b0-t5-podnet-resnet32@demo")
-    fit = fits(resnet, 10**9)[0]
-    assert fit.micro_batch == fit.batch_size
-    assert fits(resnet, fit.whole - 1)[0].micro_batch == 0
+    fit = fits(DIGITS)[0]
+    room = f"{(fit.whole + fit.least) / 2e3:.3f}kB"
+    assert told_of_memory(room)[-1].endswith("--checkpoint-activations true")
 
 
 @pytest.mark.parametrize("given", ["8", "GB", "-1GB", "eight GB"])

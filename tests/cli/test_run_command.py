@@ -129,7 +129,6 @@ def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(hfc, tmp_pa
 
 BAD_INPUT = [
     (["--precision", "float16", "--device", "cpu"], "float16"),
-    (["--micro-batch", "4", "--model.drop-path", "0.2"], "micro_batch is not exact"),
     (["--model.weights", "nowhere.pt"], "nowhere.pt"),
 ]
 

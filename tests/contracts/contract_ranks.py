@@ -27,13 +27,12 @@ from avalanche_hfc.benchmarks._images import FileImages, Source
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.ranks import on_first
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.models import TSAViT
-from avalanche_hfc.parallel import Share, agree, on_first, world
-from avalanche_hfc.parallel.layers import check_layers, taken, use_global_layers
-from avalanche_hfc.parallel.shares import with_batches
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.ranks import Share, agree, arrange_layers, with_batches, world
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.recipes.user_data import with_data
 from avalanche_hfc.strategies._base.phases import PhasePlugin
@@ -126,57 +125,6 @@ def distance(one, other):
     )
 
 
-def random_layers():
-    """Batch norm, dropout and drop-path in one model, of which a batch has seven rows."""
-    seed()
-    model = TSAViT(
-        "vit_tiny_patch16_224", image_size=8, patch_size=4, msa_blocks=1, drop_path=0.4,
-        backbone_options=dict(embed_dim=32, num_heads=2, in_chans=1, proj_drop_rate=0.3),
-    )  # fmt: skip
-    case = BY_NAME["hfc"]
-    strategy = build(case, model=model, train_mb_size=7)
-    strategy.draw_seed = 3
-    for experience in benchmark_of(per_class=5).train_stream[:2]:
-        strategy.train(experience)
-    return {"weights": dict(strategy.model.state_dict())}
-
-
-def normed(size, tokens=0):
-    """Output, gradients and statistics of a batch norm, of the rows of all ranks: of images, or of
-    some tokens of each image, one below the other.
-    """
-    seed()
-    norm = nn.BatchNorm1d(3) if tokens else nn.BatchNorm2d(3)
-    with torch.no_grad():
-        norm.weight.copy_(torch.rand(3) + 0.5)
-    shape = (size, tokens, 3) if tokens else (size, 3, 4, 4)
-    x, target = 5 + torch.randn(shape), torch.randn(shape)
-
-    def output_of(images):
-        return norm(images.flatten(0, 1)).view(images.shape) if tokens else norm(images)
-
-    if not world().several:
-        x.requires_grad_()
-        output = output_of(x)
-        (output * target).sum().backward()
-        gradients = [norm.weight.grad, norm.bias.grad]
-    else:
-        use_global_layers(norm)
-        share = Share(*world(), size)
-        own = share.of(x).requires_grad_()
-        with taken(share):
-            rows = output_of(own)
-        output = share.gather(rows)
-        (output * target).sum().backward()
-        assert share.own or not own.grad.any()  # an image that counts for nothing moves nothing
-        x.grad = share.gather(own.grad)
-        gradients = [norm.weight.grad, norm.bias.grad]
-        for gradient in gradients:
-            dist.all_reduce(gradient)
-    found = [output.detach(), x.grad, *gradients, norm.running_mean, norm.running_var]
-    return {"weights": {str(place): value for place, value in enumerate(found)}}
-
-
 def refusal(action):
     """The message of the ValueError that an action ends with."""
     try:
@@ -255,17 +203,15 @@ def refused():
     def random_layer():
         seed()
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), StochasticDepth(0.2, "row"))
-        check_layers(model)
+        arrange_layers("Mine", model, torch.device("cpu"))
 
-    def single_value():
-        norm = nn.Sequential(nn.BatchNorm1d(3))
-        use_global_layers(norm)
-        with taken(Share(*world(), 1)):
-            norm(torch.ones(1, 3))
+    def batch_norm():
+        seed()
+        build(BY_NAME["hfc"], model=small_cnn()).train(experience)
 
     return {
         "batch": refusal(small_batch),
-        "single value": refusal(single_value),
+        "batch norm": refusal(batch_norm),
         "attention": refusal(attention_dropout),
         "random layer": refusal(random_layer),
         "GFCPlugin": refusal(lambda: hosted(GFCPlugin())),
@@ -373,8 +319,6 @@ def fresh_run(folder):
 
 JOBS = {
     "trained": trained,
-    "random_layers": random_layers,
-    "normed": normed,
     "disagreeing": disagreeing,
     "refused": refused,
     "folder_run": folder_run,

@@ -14,7 +14,7 @@ from avalanche_hfc.engine import step_rows
 from avalanche_hfc.engine.step_rows import class_rows, confusion_rows, counts_of, judge
 from avalanche_hfc.metrics import StepCounts, evaluate
 from avalanche_hfc.metrics.counts import count
-from avalanche_hfc.parallel import World
+from avalanche_hfc.ranks import World
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 NAMES = ("confusion", "total", "correct_nme", "gradient_sum", "gradient_square_sum")

@@ -334,7 +334,7 @@ def without_compiler(graph, inputs):
     raise RuntimeError("no backward here\nand more")
 
 
-@pytest.mark.parametrize("options", [{}, {"micro_batch": 4}, {"precision": "bfloat16"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"precision": "bfloat16"}], ids=str)
 def test_a_backward_pass_that_cannot_be_compiled_is_reported_and_runs_uncompiled(
     monkeypatch, options
 ):

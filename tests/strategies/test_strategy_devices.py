@@ -2,7 +2,6 @@
 back.
 """
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +12,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from watches import RefusesHostReads, needs_fake_cuda
 
-from avalanche_hfc.parallel import Share, World
-from avalanche_hfc.parallel.draws import nothing_drawn
-from avalanche_hfc.parallel.layers import GlobalNorm, taken, use_global_layers
+from avalanche_hfc import ranks
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
+from avalanche_hfc.ranks import Share, World, arrange_layers, begin_epoch
 
 MODELS = {
     "mlp": lambda: mlp("growing"),
@@ -106,7 +104,7 @@ def sent(monkeypatch):
 
     monkeypatch.setattr(dist, "all_gather", all_gather)
     monkeypatch.setattr(dist, "all_reduce", lambda values: devices.append(values.device.type))
-    monkeypatch.setattr("avalanche_hfc.parallel.shares.world", lambda: World(1, 2))
+    monkeypatch.setattr("avalanche_hfc.ranks.world", lambda: World(1, 2))
     return devices
 
 
@@ -128,63 +126,23 @@ def test_a_share_of_a_batch_is_gathered_on_the_device(name, sent):
     assert len(sent) >= 5 and set(sent) == {"cuda"}
 
 
-@needs_fake_cuda
-@pytest.mark.parametrize("name", MODELS)
-def test_pieces_of_a_batch_stay_on_the_device(name, monkeypatch):
-    model, teacher = grown(name), grown(name)
-    looks = []  # at the generators, which are not fake
-
-    def look(*arguments):
-        looks.append(arguments)
-        return nullcontext()
-
-    monkeypatch.setattr("avalanche_hfc.strategies._base.template.nothing_drawn", look)
-    with FakeTensorMode():
-        strategy = second_step(model, teacher, micro_batch=3)
-        one_batch(strategy)
-        with RefusesHostReads():
-            one_batch(strategy)
-        assert len(strategy.mb_output) == 8
-        assert strategy.mb_output.device.type == strategy.loss.device.type == "cuda"
-    assert looks == [("HFCStrategy", torch.device("cuda"))]  # in the first batch of a step
+def test_batch_norm_on_ranks_of_cuda_is_that_of_torch_and_keeps_its_parameters(sent):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    before = model[1]
+    arrange_layers("Mine", model, torch.device("cuda"))
+    assert type(model[1]) is nn.SyncBatchNorm
+    assert model[1].weight is before.weight and model[1].running_mean is before.running_mean
 
 
-def test_the_generator_of_a_gpu_counts_as_well(monkeypatch):
-    held = {torch.device("cuda:1"): torch.zeros(16, dtype=torch.uint8)}
-    monkeypatch.setattr(torch.cuda, "get_rng_state", held.__getitem__)
-    with nothing_drawn("Mine", torch.device("cuda:1")):
-        pass
-    with (
-        pytest.raises(ValueError, match="Mine: micro_batch is not exact with this model"),
-        nothing_drawn("Mine", torch.device("cuda:1")),
-    ):
-        held[torch.device("cuda:1")] = torch.ones(16, dtype=torch.uint8)
-
-
-@needs_fake_cuda
-def test_batch_norm_where_a_rank_has_no_row_stays_on_the_device(sent):
-    norm = nn.Sequential(nn.BatchNorm2d(4))
-    use_global_layers(norm)
-    with FakeTensorMode():
-        on_fake_cuda(norm)
-        x, of_channel = torch.empty(1, 4, 8, 8, device="cuda"), torch.empty(4, device="cuda")
-        saved = (x, of_channel, of_channel.double(), of_channel.double(), x.double().sum())
-        with RefusesHostReads(), taken(Share(1, 2, 1)):
-            output = norm(x)
-            # a backward pass of torch's would ask for a driver
-            found = GlobalNorm.backward(SimpleNamespace(own=0, saved_tensors=saved), output)
-        assert {each.device.type for each in (output, *found[:3])} == {"cuda"}
-    assert len(sent) == 3 and set(sent) == {"cuda"}
-
-
-@needs_fake_cuda
-def test_batch_norm_on_cuda_is_that_of_torch_where_every_rank_has_rows(sent, monkeypatch):
-    met = []
-    monkeypatch.setattr(nn.SyncBatchNorm, "forward", lambda own, x: met.append(x.device.type) or x)
-    norm = nn.Sequential(nn.BatchNorm2d(4))
-    use_global_layers(norm)
-    with FakeTensorMode():
-        on_fake_cuda(norm)
-        with taken(Share(1, 2, 2)):
-            norm(torch.empty(1, 4, 8, 8, device="cuda"))
-    assert met == ["cuda"] and sent == []
+def test_layers_draw_otherwise_on_each_rank_and_epoch_of_cuda_and_alike_when_repeated(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeds.append)
+    monkeypatch.setattr(ranks, "agree", lambda name, value: None)
+    clock = SimpleNamespace(train_exp_epochs=0, train_exp_counter=1)
+    strategy = SimpleNamespace(
+        device=torch.device("cuda"), clock=clock, phase="train", phase_running=None, draw_seed=3
+    )
+    for rank, clock.train_exp_epochs in ((0, 0), (1, 0), (0, 1), (0, 0)):
+        monkeypatch.setattr(ranks, "world", lambda rank=rank: World(rank, 2))
+        begin_epoch(strategy)
+    assert len(set(seeds)) == 3 and seeds[3] == seeds[0]

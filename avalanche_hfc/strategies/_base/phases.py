@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._types import HostDataset, Options, State, Strategy
 from avalanche_hfc.plugins.rates import cosine
+from avalanche_hfc.ranks import begin_epoch
 from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
-from avalanche_hfc.strategies._base.ranks import check_draws
 
 EVENTS = ("before_phase_epoch", "after_phase_epoch")
 COUNTED = (
@@ -183,7 +183,7 @@ class Phase:
             strategy.losses.start()
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
-            check_draws(strategy)
+            begin_epoch(strategy)
             with strategy.epoch_hardware():
                 for batch in loader:
                     strategy.share = getattr(loader, "share", None)

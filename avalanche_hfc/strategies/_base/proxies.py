@@ -82,7 +82,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
     tune_fraction = 0.5
     tune_limit = LARGEST_GRADIENT
     needs: ClassVar[tuple[str, ...]] = ("embed", "classify", "features")
-    rows_set = ("mb_features",)
+    keeps_features = True
 
     def __init__(
         self,

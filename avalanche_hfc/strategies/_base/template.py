@@ -3,7 +3,7 @@ stop at NaN, a state to resume from.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -22,11 +22,7 @@ from avalanche_hfc._compiled import compiled_by
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
-from avalanche_hfc.parallel import Share, ShareLoader, world
-from avalanche_hfc.parallel.draws import nothing_drawn
-from avalanche_hfc.parallel.layers import taken, use_global_layers
-from avalanche_hfc.parallel.pieces import check_divisible, in_pieces
-from avalanche_hfc.parallel.reduction import GradientMean
+from avalanche_hfc.models.recompute import recompute_activations
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.moments import carry_moments, moments_of
 from avalanche_hfc.plugins.steps import (
@@ -36,6 +32,16 @@ from avalanche_hfc.plugins.steps import (
     classes_of,
     known_classes,
 )
+from avalanche_hfc.ranks import (
+    GradientMean,
+    Share,
+    ShareLoader,
+    arrange_layers,
+    begin_epoch,
+    check_agreement,
+    check_ranks,
+    world,
+)
 from avalanche_hfc.strategies._base.adaptation import EvalAdaptation
 from avalanche_hfc.strategies._base.checks import (
     check_convolutional,
@@ -43,7 +49,6 @@ from avalanche_hfc.strategies._base.checks import (
     check_flags,
     check_labels,
     check_optimizer,
-    checked_count,
     named_dtypes,
 )
 from avalanche_hfc.strategies._base.compilation import compile_model, compiled_loss
@@ -52,7 +57,6 @@ from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
 from avalanche_hfc.strategies._base.phases import EVENTS, Phase, PhasePlugin, run_phases
 from avalanche_hfc.strategies._base.precision import Precision
-from avalanche_hfc.strategies._base.ranks import check_agreement, check_draws, check_ranks
 from avalanche_hfc.strategies._base.resume import StepProgress
 from avalanche_hfc.strategies._base.state import load_state, save_state
 
@@ -88,9 +92,9 @@ class IncrementalTemplate(SupervisedTemplate):
         drop_last: Drop the last batch of an epoch if it is incomplete, in later phases as well.
             Data of less than one batch is kept. An argument ``train(..., drop_last=...)`` takes
             precedence.
-        micro_batch: Compute a batch in pieces of at most this many images, so that the activations
-            of one piece are held at a time; None to compute it at once. The gradients are those of
-            the whole batch, up to rounding, for one more forward pass.
+        checkpoint_activations: Keep only the inputs of the model's blocks and compute the rest
+            again in the backward pass: the same training in less memory, for one more forward pass.
+            For the models of `avalanche_hfc.models`.
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast. Weights, losses and evaluation stay in float32. float16
             scales the gradients, and needs a GPU.
@@ -105,10 +109,9 @@ class IncrementalTemplate(SupervisedTemplate):
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
-            requires gradients. With `micro_batch`, if the model has batch norm, dropout, drop-path
-            or another layer that draws. With ``precision="float16"``, if `device` is a CPU; with
-            `tf32`, if it is not CUDA. With `channels_last`, if the model is not a convolutional
-            network.
+            requires gradients. With `checkpoint_activations`, if it is not a model of
+            `avalanche_hfc.models`. With ``precision="float16"``, if `device` is a CPU; with `tf32`,
+            if it is not CUDA. With `channels_last`, if the model is not a convolutional network.
     """
 
     PLUGIN_CLASS = PhasePlugin
@@ -124,9 +127,6 @@ class IncrementalTemplate(SupervisedTemplate):
     inference = "head"
     trains_model: ClassVar[bool] = True  # whether it trains every parameter that is not frozen
     trains_student: ClassVar[bool] = False  # whether a phase trains a second network beside it
-    # attributes with a row for each image that `model_logits` reads and sets, beside `mb_x`
-    rows_read: ClassVar[tuple[str, ...]] = ("mb_prefix",)
-    rows_set: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "__init__" in vars(cls):
@@ -142,7 +142,7 @@ class IncrementalTemplate(SupervisedTemplate):
         eval_mb_size: int | None = None,
         reset_optimizer: bool = True,
         drop_last: bool = False,
-        micro_batch: int | None = None,
+        checkpoint_activations: bool = False,
         precision: str = "float32",
         compile: bool = False,
         tf32: bool = False,
@@ -153,6 +153,7 @@ class IncrementalTemplate(SupervisedTemplate):
             type(self).__name__,
             reset_optimizer=reset_optimizer,
             drop_last=drop_last,
+            checkpoint_activations=checkpoint_activations,
             compile=compile,
             tf32=tf32,
             channels_last=channels_last,
@@ -160,10 +161,8 @@ class IncrementalTemplate(SupervisedTemplate):
         check_single_head(type(self).__name__, model)
         if self.trains_model:
             check_optimizer(type(self).__name__, model, optimizer)
-        if micro_batch is not None:
-            checked_count(type(self).__name__, "micro_batch", micro_batch)
-            if self.trains_model:
-                check_divisible(type(self).__name__, model)
+        if checkpoint_activations:
+            recompute_activations(type(self).__name__, model)
         if channels_last:
             check_convolutional(type(self).__name__, model)
         super().__init__(
@@ -175,7 +174,6 @@ class IncrementalTemplate(SupervisedTemplate):
         )
         self.reset_optimizer = reset_optimizer
         self.drop_last = drop_last
-        self.micro_batch = micro_batch
         self.precision = Precision(type(self).__name__, precision, self.device, tf32=tf32)
         self.compile = compile
         self.channels_last = channels_last
@@ -193,7 +191,6 @@ class IncrementalTemplate(SupervisedTemplate):
         self._fixed_head_classes = 0
         self.share: Share | None = None  # of the batch being trained; None on one rank
         self.gradient_mean = GradientMean()
-        self._divided_in: tuple[int, str] | None = None  # the last step and phase with pieces
 
     # Training
 
@@ -267,8 +264,8 @@ class IncrementalTemplate(SupervisedTemplate):
         self, experience: Experience, eval_streams: object = None, **kwargs: object
     ) -> None:
         self.dataloader: Any = self.shared(self.dataloader)
-        if world().several:
-            use_global_layers(self.model)
+        if self.trains_model:
+            arrange_layers(type(self).__name__, self.model, self.device)
         if self.compile:
             compile_model(self.model)
         event = self.progress.restore_step(self)
@@ -286,7 +283,7 @@ class IncrementalTemplate(SupervisedTemplate):
                 self._stop_training = False
                 break
             self.losses.start()
-            check_draws(self)
+            begin_epoch(self)
             with self.epoch_hardware(), self.precision.autocast():
                 self.training_epoch(**kwargs)
             self._after_training_epoch(**kwargs)
@@ -348,7 +345,7 @@ class IncrementalTemplate(SupervisedTemplate):
         torch.clear_autocast_cache()  # an evaluation leaves weights without gradient in it
         check_labels(type(self).__name__, self.mb_y)
         with named_dtypes(type(self).__name__, self.model, self.mb_x):
-            logits = self.whole(self.batch_logits)
+            logits = self.whole(self.model_logits)
         check_logits(logits)
         if self.is_training and logits.shape[1] < self._fixed_head_classes:
             raise ValueError(
@@ -366,36 +363,8 @@ class IncrementalTemplate(SupervisedTemplate):
             return logits  # evaluated before the first step: what was trained before counts
         return logits.masked_fill(table.on(logits) < 0, UNSEEN_LOGIT)
 
-    def batch_logits(self) -> Tensor:
-        """The logits of the current batch, in pieces if the strategy has a `micro_batch`.
-
-        Returns:
-            The logits of the model, shape ``(b, C)``.
-        """
-        if not self.divides(self.mb_x):
-            return self.model_logits()
-        columns = [self.mb_x, *(getattr(self, name) for name in self.rows_read)]
-        logits, *found = self.in_pieces(self._piece, *columns)
-        self.__dict__.update(zip(self.rows_set, found, strict=True))
-        return logits
-
-    def _piece(self, x: Tensor, *rows: Tensor | None) -> tuple[Any, ...]:
-        """`model_logits` of some images of the batch, and the rows that it sets."""
-        names = ("mbatch", *self.rows_read, *self.rows_set)
-        before = {name: getattr(self, name) for name in names}
-        self.mbatch = [x, *before["mbatch"][1:]]
-        self.__dict__.update(zip(self.rows_read, rows, strict=True))
-        try:
-            return self.model_logits(), *(getattr(self, name) for name in self.rows_set)
-        finally:  # it is called again in the backward pass, and may then end early
-            self.__dict__.update(before)
-
     def model_logits(self) -> Tensor:
         """Hook: compute the logits of the current batch, in training and in evaluation.
-
-        With `micro_batch` it is called for each piece of a batch, and again in the backward pass:
-        `mb_x` and the attributes in `rows_read` are then those of the piece, and the attributes in
-        `rows_set` are put together. It must change nothing else.
 
         Returns:
             The logits of the model, shape ``(b, C)``. The columns of classes not seen yet are
@@ -479,61 +448,13 @@ class IncrementalTemplate(SupervisedTemplate):
     def whole(self, forward: Callable[[], Tensor]) -> Tensor:
         """Compute rows of a training batch on all ranks, with the model in training mode.
 
-        Batch norm sees the whole batch, and what is drawn at random is drawn for the whole batch.
-
         Args:
             forward: Computes the rows of the images of this rank.
 
         Returns:
             The rows of the whole batch.
         """
-        if self.share is None:
-            return forward()
-        with taken(self.share):
-            rows = forward()
-        return self.share.gather(rows)
-
-    def divides(self, x: Tensor) -> bool:
-        """Whether these images are trained in pieces.
-
-        Args:
-            x: Images, shape ``(b, c, h, w)``.
-
-        Returns:
-            True in training if they are more than `micro_batch`. A frozen backbone keeps no
-            activations, so its batches are not divided.
-        """
-        return (
-            self.micro_batch is not None
-            and self.trains_model
-            and self.is_training
-            and len(x) > self.micro_batch
-        )
-
-    def in_pieces(self, forward: Callable[..., Any], x: Tensor, *columns: Tensor | None) -> Any:
-        """Compute rows of a training batch in pieces, if the strategy has a `micro_batch`.
-
-        Args:
-            forward: Computes rows from images and columns. It is called again in the backward
-                pass, and must change nothing.
-            x: Images, shape ``(b, c, h, w)``.
-            *columns: Further tensors with a row for each image, or None.
-
-        Returns:
-            What `forward` returns for all images.
-
-        Raises:
-            ValueError: If `forward` draws random numbers; looked at once in each phase of a step.
-        """
-        if not self.divides(x):
-            return forward(x, *columns)
-        assert self.micro_batch is not None
-        place = (self.clock.train_exp_counter, self.phase)
-        first = place != self._divided_in
-        with nothing_drawn(type(self).__name__, self.device) if first else nullcontext():
-            rows = in_pieces(forward, (x, *columns), piece_size=self.micro_batch)
-        self._divided_in = place
-        return rows
+        return self.gathered(forward())
 
     def gathered(self, rows: Tensor) -> Tensor:
         """The rows of the whole batch, from those of the images of this rank.

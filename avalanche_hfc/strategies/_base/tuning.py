@@ -33,7 +33,6 @@ class BalancedTuning:
     num_old: int
     classification: Callable[[Tensor, Tensor, Tensor], Tensor]
     whole: Callable[[Callable[[], Tensor]], Tensor]
-    in_pieces: Callable[..., Tensor]
 
     def set_tuning(
         self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
@@ -106,7 +105,7 @@ class BalancedTuning:
         Returns:
             A scalar for each term, by its name.
         """
-        logits = self.whole(lambda: self.in_pieces(self.model, x))
+        logits = self.whole(lambda: self.model(x))
         return {
             "classification": self.classification(
                 logits, targets, StepTable.of(self).on(logits)
