@@ -45,6 +45,11 @@ class TensorImages(Dataset):
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def gives_tensors(self) -> bool:
+        """Whether samples are rows of `tensors`, for `PositionDataset`; labels are numbers."""
+        return not self.as_pil
+
     def __getitem__(self, position: int) -> tuple[Tensor | Image.Image, int]:
         image = self.images[position]
         return Image.fromarray(

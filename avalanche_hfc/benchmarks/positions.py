@@ -27,10 +27,7 @@ from avalanche_hfc.benchmarks._draws import (
     seed_generators,
     seeds_from,
 )
-from avalanche_hfc.benchmarks._images import TensorImages
 from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
-
-NUMBER_LABELS = (_TensorClassificationDataset, TensorImages)  # they give a label as a python number
 
 
 def collate(batch: list) -> list:
@@ -322,7 +319,7 @@ def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource
             for field in range(len(leaf.tensors))
         ]
         left = {field for field, column in enumerate(columns) if column is None}
-        if len(left) <= 1 and not (left == {1} and type(leaf) in NUMBER_LABELS):
+        if len(left) <= 1 and not (left == {1} and _has_number_labels(leaf)):
             tensors = tuple(
                 leaf.tensors[field] if column is None else column
                 for field, column in enumerate(columns)
@@ -337,12 +334,17 @@ def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource
 
 
 def _in_tensors(leaf: Any) -> bool:
-    """Whether the samples of a leaf are the rows of its `tensors`."""
-    if type(leaf) is TensorImages:
-        return not leaf.as_pil
+    """Whether the samples of a leaf are the rows of its `tensors`; it may say so itself."""
+    if hasattr(leaf, "gives_tensors"):
+        return leaf.gives_tensors
     return type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(
         type(column) is Tensor for column in leaf.tensors
     )
+
+
+def _has_number_labels(leaf: Any) -> bool:
+    """Whether a leaf gives the rows of its second tensor as python numbers."""
+    return type(leaf) is _TensorClassificationDataset or hasattr(leaf, "gives_tensors")
 
 
 def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
@@ -367,7 +369,7 @@ def _fold(leaf: Any, field: int, transforms: list[Callable]) -> Tensor | None:
     sample by sample.
     """
     column = leaf.tensors[field]
-    as_number = field == 1 and type(leaf) in NUMBER_LABELS
+    as_number = field == 1 and _has_number_labels(leaf)
     if not transforms and not as_number:
         return column
     if (
