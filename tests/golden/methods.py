@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from recordings import DYTOX_NAMES, HFC_NAMES, normal_draws, renamed
+from recordings import DYTOX_NAMES, HFC_NAMES, hashed, normal_draws, renamed
 from replay import Replay, copy, named_tensors
 from torch import nn
 
@@ -274,6 +274,10 @@ def bic(recording):
     )
 
 
+def before_scale(strategy, images):
+    return strategy.model(images) / strategy.model.head.scale
+
+
 def of_podnet(recording, name: str, **options):
     given, arrays = recording.settings, recording.arrays
     build = of_recipe(
@@ -297,10 +301,9 @@ def of_podnet(recording, name: str, **options):
     def terms(strategy, terms, update):
         return terms | ({"loss": sum(terms.values())} if update.phase == "train" else {})
 
-    def before_scale(strategy, images):
-        return strategy.model(images) / strategy.model.head.scale
-
-    return Replay(build, put_in, with_proxies, terms, {"head": before_scale}, frozen="head.weight")
+    return Replay(
+        build, put_in, with_proxies, terms, {"head": before_scale}, frozen=("head.weight",)
+    )
 
 
 def podnet_released(recording):
@@ -320,3 +323,68 @@ def podnet_switched(recording):
 
 def afc_switched(recording):
     return of_podnet(recording, "afc", importance_pass="eval", **SWITCHED)
+
+
+# FOSTER, SS-IL, PODNet with CSCCT
+
+
+def by_hash(model: nn.Module, first_key: int, zero_residual: bool = False) -> None:
+    """Convolutions from an integer hash, by their number among the parameters but the head's."""
+    names = [name for name, _ in model.named_parameters() if not name.startswith("head")]
+    for number, name in enumerate(names):
+        parameter = model.get_parameter(name)
+        if parameter.dim() == 4:
+            out, _, height, width = parameter.shape
+            spread = math.sqrt(3) * math.sqrt(2 / (out * height * width))
+            copy(parameter, hashed(parameter.numel(), first_key + number) * spread)
+        elif name.endswith("weight"):
+            copy(
+                parameter, torch.full_like(parameter, float(not zero_residual or "bn2" not in name))
+            )
+
+
+def podnet_cscct(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "cifar100-b0-t10-podnet-cscct-resnet32@paper",
+        partial(by_hash, first_key=given["key_first_conv"], zero_residual=True),
+        lr=given["lr"],
+        epochs=given["epochs"],
+        batch_size=given["batch"],
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_size"],
+        tune_epochs=given["finetuning_epochs"],
+        tune_lr=given["finetuning_lr"],
+    )
+
+    def put_in(strategy, step, phase):
+        if phase == "train":
+            head = strategy.model.head
+            rows = arrays[f"start_{step}/classifier._weights.{step}"]
+            copy(head.new_proxies, rows.reshape(3, 10, 64)[head.new_ids - 3 * step])
+
+    def terms(strategy, terms, update):
+        if "pod_flat" in terms:  # recorded before their factors
+            factor = math.sqrt(update.step + 1)
+            terms["pod_flat"] = terms["pod_flat"] / factor
+            terms["pod_spatial"] = terms["pod_spatial"] / factor / 3
+        return terms
+
+    def tensors(strategy):
+        """All proxies are one parameter of the authors' for each step, ours are two in all."""
+        head, found = strategy.model.head, of_model(strategy)
+        for part, class_ids in ((head.old_proxies, head.old_ids), (head.new_proxies, head.new_ids)):
+            for step in (class_ids // 3).unique().tolist():
+                rows = class_ids.argsort()[class_ids.sort().values // 3 == step]
+                gradient = None if part.grad is None else part.grad[rows]
+                found[f"classifier._weights.{step}"] = (part[rows], gradient)
+        return found
+
+    return Replay(
+        build,
+        put_in,
+        tensors,
+        terms,
+        {"logits": before_scale},
+        frozen=("classifier._weights.0", "classifier._weights.1"),
+    )

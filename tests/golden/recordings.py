@@ -347,6 +347,11 @@ def our_name(method: str, phase: str, step: int, name: str) -> str | None:
     return resnet32_name(name.removeprefix(f"convnets.{newest}."))
 
 
+def reaches_an_update(phase: str, tensor: str) -> bool:
+    """Whether a gradient is used: their tuning computes those of all, and trains the proxies."""
+    return phase != "tune" or tensor.startswith("classifier.")
+
+
 def of_three_authors(folder: Path, name: str) -> Recording:
     told = json.loads((folder / f"{name}.json").read_text())
     arrays, data = arrays_of(folder / f"{name}.npz"), arrays_of(folder / "data.npz")
@@ -391,7 +396,7 @@ def of_three_authors(folder: Path, name: str) -> Recording:
                     gradients={
                         tensor: part["grad_norm"][u, [i]]
                         for i, tensor in enumerate(of_gradients)
-                        if tensor
+                        if tensor and reaches_an_update(key[1], tensor)
                     },
                 )
             )

@@ -42,7 +42,7 @@ class Replay:
     tensors: Callable
     terms: Callable
     logits: dict[str, Callable]
-    frozen: str = ""
+    frozen: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     loss: float = LOSS
     weight: float = WEIGHT
@@ -106,7 +106,9 @@ class Follower(SupervisedPlugin):
             data = strategy.phase_running.data()
         assert key[1] not in self.replay.unordered, f"{key} draws an order"
         if key[:2] not in self.places:
-            self.places[key[:2]] = {image: position for position, image in enumerate(self.ids(data))}
+            self.places[key[:2]] = {
+                image: position for position, image in enumerate(self.ids(data))
+            }
         place = self.places[key[:2]]
         if size < len(place):  # new and replayed images are drawn apart
             num_new = len(strategy.experience.dataset)
@@ -201,10 +203,10 @@ def follow(recording: Recording, replay: Replay, monkeypatch) -> Follower:
     benchmark = benchmark_of(recording)
     positions = [i for step in benchmark.train_stream for i in follower.ids(step.dataset)]
     monkeypatch.setattr(torch, "randperm", follower.order)
-    centres = iter(
-        recording.arrays[name] for name in sorted(recording.arrays) if "kmeans_centres" in name
-    )
-    monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(centres)))
+    centres = [recording.arrays[name] for name in sorted(recording.arrays) if "kmeans" in name]
+    if centres:
+        left = iter(centres)
+        monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(left)))
     for t, step in enumerate(recording.steps):
         strategy.train(benchmark.train_stream[t])
         kept = {k: [positions[p] for p in ps] for k, ps in strategy.exemplars().items()}

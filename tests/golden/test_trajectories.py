@@ -15,6 +15,7 @@ NAMES = [
     "afc_switched",
     "podnet_released",
     "afc_released",
+    "podnet_cscct",
 ]
 
 
