@@ -146,6 +146,7 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "divisor": icarl.DIVISORS,
         "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
+        "replay_draws": ssil.DRAWS,
         "relation": ssil.RELATIONS if issubclass(cls, ssil.SSIL) else dytox.RELATIONS,
     }
     ours = {

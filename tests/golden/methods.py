@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from recordings import DYTOX_NAMES, HFC_NAMES, hashed, normal_draws, renamed
 from replay import Replay, copy, named_tensors
@@ -341,6 +342,55 @@ def by_hash(model: nn.Module, first_key: int, zero_residual: bool = False) -> No
             copy(
                 parameter, torch.full_like(parameter, float(not zero_residual or "bn2" not in name))
             )
+
+
+def ssil(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "imagenet100-b0-t10-ssil-resnet18@paper",
+        partial(by_hash, first_key=given["key_first_conv"]),
+        lr=given["lr"],
+        epochs=given["epochs"],
+        batch_size=given["batch"],
+        drops_at="0.4,0.8",
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_budget"],
+        replay_mb_size=given["replay"],
+    )
+    to_come = {}  # rows that the authors' head has from the start: only their decay moves them
+
+    def put_in(strategy, step, phase):
+        new, later = slice(3 * step, 3 * step + 3), slice(3 * step + 3, None)
+        for name in ("weight", "bias"):
+            rows, state = getattr(strategy.model.head, name), strategy.optimizer.state
+            copy(rows[new], arrays[f"start_{step}/fc.{name}"][new])
+            to_come[name] = [torch.as_tensor(arrays[f"start_{step}/fc.{name}"][later]), 0]
+            if step:
+                recorded = arrays[f"start_{step}/m/fc.{name}"]
+                momentum = state[rows]["momentum_buffer"]
+                old = slice(3 * step)
+                assert np.allclose(momentum[old], recorded[old], rtol=1e-8, atol=1e-12)
+                assert not momentum[new].any()  # ours start at 0, theirs have decayed
+                copy(momentum[new], recorded[new])
+                to_come[name][1] = torch.as_tensor(recorded[later])
+
+    def tensors(strategy):
+        found = of_model(strategy)
+        for name, (rows, momentum) in to_come.items():
+            momentum = given["momentum"] * momentum + given["weight_decay"] * rows
+            rows = rows - strategy.optimizer.param_groups[0]["lr"] / step_of(strategy) * momentum
+            to_come[name] = rows, momentum
+            ours, gradient = found[f"head.{name}"]
+            found[f"head.{name}"] = torch.cat([ours, rows]), gradient
+        return found
+
+    def step_of(strategy):
+        return strategy.clock.train_exp_counter + 1
+
+    def terms(strategy, terms, update):
+        return terms
+
+    return Replay(build, put_in, tensors, terms, {"logits": head_logits})
 
 
 def podnet_cscct(recording):

@@ -5,6 +5,7 @@ What was drawn at random is put in: first weights and new rows, the centres of k
 users have it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -110,11 +111,15 @@ class Follower(SupervisedPlugin):
                 image: position for position, image in enumerate(self.ids(data))
             }
         place = self.places[key[:2]]
-        if size < len(place):  # new and replayed images are drawn apart
-            num_new = len(strategy.experience.dataset)
-            kind, offset = (key, 0) if size == num_new else ((*key, "replay"), num_new)
-            return torch.tensor([place[i] - offset for i in self.recording.orders[kind]])
-        given = [place[i] for i in self.recording.orders[key]]
+        orders, num_new = self.recording.orders, len(strategy.experience.dataset)
+        if (*key, "replay") in orders and size != num_new:  # new and replayed are drawn apart
+            copies, exemplars = Counter(), len(place) - num_new
+            given = []
+            for image in orders[*key, "replay"]:
+                given.append(place[image] - num_new + exemplars * copies[image])
+                copies[image] += 1
+        else:
+            given = [place[image] for image in orders[key]]
         left_out = sorted(set(range(size)) - set(given))
         assert len(given) + len(left_out) == size, f"{key}: other images are trained"
         return torch.tensor(given + left_out)

@@ -16,6 +16,7 @@ NAMES = [
     "podnet_released",
     "afc_released",
     "podnet_cscct",
+    "ssil",
 ]
 
 
