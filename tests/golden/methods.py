@@ -344,6 +344,48 @@ def by_hash(model: nn.Module, first_key: int, zero_residual: bool = False) -> No
             )
 
 
+def foster(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "cifar100-b0-t10-foster-resnet32@paper",
+        partial(by_hash, first_key=given["key_first_conv"]),
+        lr=given["lr"],
+        first_epochs=given["init_epochs"],
+        epochs=given["boosting_epochs"],
+        compress_epochs=given["compression_epochs"],
+        batch_size=given["batch"],
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_size"],
+    )
+
+    def put_in(strategy, step, phase):
+        new, head = slice(3 * step, None), strategy.model.head
+        for name in ("weight", "bias"):
+            both = arrays[f"start_{step}/fc.{name}"]
+            if phase == "compress":
+                rows = getattr(strategy.student.head.single, name)
+                copy(rows[new], arrays[f"student_start_{step}/fc.{name}"][new])
+            elif step == 0:
+                copy(getattr(head.single, name), both)
+            else:
+                copy(getattr(head.single, name), arrays[f"start_{step}/fe_fc.{name}"])
+                copy(getattr(head.boosted, name)[new], both[new])
+        if phase == "train" and step:  # the half that reads the new extractor
+            copy(head.boosted.weight[:, 64:], arrays[f"start_{step}/fc.weight"][:, 64:])
+
+    def tensors(strategy):
+        return pairs(strategy.student if strategy.phase == "compress" else strategy.model)
+
+    def terms(strategy, terms, update):
+        return terms
+
+    logits = {
+        "boosted": lambda strategy, images: strategy.predictor(images),
+        "student": head_logits,
+    }
+    return Replay(build, put_in, tensors, terms, logits)
+
+
 def ssil(recording):
     given, arrays = recording.settings, recording.arrays
     build = of_recipe(

@@ -420,7 +420,7 @@ def of_three_authors(folder: Path, name: str) -> Recording:
         steps=[
             Step(
                 exemplars=step["exemplars"],
-                accuracy=step.get("acc", step.get("acc_student")),
+                accuracy=step.get("acc", step.get("acc_boosted")),
                 logits={
                     field.split("/")[1]: arrays[field]
                     for field in arrays

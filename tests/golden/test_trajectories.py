@@ -17,6 +17,7 @@ NAMES = [
     "afc_released",
     "podnet_cscct",
     "ssil",
+    "foster",
 ]
 
 
