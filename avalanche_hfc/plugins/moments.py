@@ -26,7 +26,8 @@ def moments_of(parameters: Mapping[str, nn.Parameter], optimizer: Optimizer) -> 
 def carry_moments(model: nn.Module, optimizer: Optimizer, before: Known) -> None:
     """Give a parameter that has grown the moments of the one it replaced; new rows start at 0.
 
-    A parameter has grown if it begins with the rows of the one that had its name.
+    A parameter has grown if it still has the rows of the one that had its name, those apart that
+    were 0: the rows of classes that had not come yet.
 
     Args:
         model: The model, after it has grown.
@@ -35,7 +36,7 @@ def carry_moments(model: nn.Module, optimizer: Optimizer, before: Known) -> None
     """
     for name, parameter in model.named_parameters():
         old, moments = before.get(name, (parameter, {}))
-        if old is parameter or optimizer.state.get(parameter) or not begins_with(parameter, old):
+        if old is parameter or optimizer.state.get(parameter) or not has_rows_of(old, parameter):
             continue
         optimizer.state[parameter] = {
             key: widened(value, parameter)
@@ -45,12 +46,11 @@ def carry_moments(model: nn.Module, optimizer: Optimizer, before: Known) -> None
         }
 
 
-def begins_with(parameter: Tensor, old: Tensor) -> bool:
-    return (
-        parameter.shape[1:] == old.shape[1:]
-        and len(parameter) >= len(old) > 0
-        and torch.equal(parameter[: len(old)], old)
-    )
+def has_rows_of(old: Tensor, parameter: Tensor) -> bool:
+    if parameter.shape[1:] != old.shape[1:] or not len(parameter) >= len(old) > 0:
+        return False
+    before, now = (tensor[: len(old)].reshape(len(old), -1) for tensor in (old, parameter))
+    return bool(((before == now) | (before == 0)).all())
 
 
 def widened(moment: Tensor, parameter: Tensor) -> Tensor:
