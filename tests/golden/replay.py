@@ -5,6 +5,7 @@ What was drawn at random is put in: first weights and new rows, the centres of k
 users have it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Replay:
     tensors: Callable
     terms: Callable
     logits: dict[str, Callable]
-    frozen: str = ""
+    frozen: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     loss: float = LOSS
     weight: float = WEIGHT
@@ -111,11 +112,15 @@ class Follower(SupervisedPlugin):
                 image: position for position, image in enumerate(self.ids(data))
             }
         place = self.places[key[:2]]
-        if size < len(place):  # new and replayed images are drawn apart
-            num_new = len(strategy.experience.dataset)
-            kind, offset = (key, 0) if size == num_new else ((*key, "replay"), num_new)
-            return torch.tensor([place[i] - offset for i in self.recording.orders[kind]])
-        given = [place[i] for i in self.recording.orders[key]]
+        orders, num_new = self.recording.orders, len(strategy.experience.dataset)
+        if (*key, "replay") in orders and size != num_new:  # new and replayed are drawn apart
+            copies, exemplars = Counter(), len(place) - num_new
+            given = []
+            for image in orders[*key, "replay"]:
+                given.append(place[image] - num_new + exemplars * copies[image])
+                copies[image] += 1
+        else:
+            given = [place[image] for image in orders[key]]
         left_out = sorted(set(range(size)) - set(given))
         assert len(given) + len(left_out) == size, f"{key}: other images are trained"
         return torch.tensor(given + left_out)
@@ -211,10 +216,10 @@ def follow(recording: Recording, replay: Replay, monkeypatch) -> Follower:
     benchmark = benchmark_of(recording)
     positions = [i for step in benchmark.train_stream for i in follower.ids(step.dataset)]
     monkeypatch.setattr(torch, "randperm", follower.order)
-    centres = iter(
-        recording.arrays[name] for name in sorted(recording.arrays) if "kmeans_centres" in name
-    )
-    monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(centres)))
+    centres = [recording.arrays[name] for name in sorted(recording.arrays) if "kmeans" in name]
+    if centres:
+        left = iter(centres)
+        monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(left)))
     for t, step in enumerate(recording.steps):
         strategy.train(benchmark.train_stream[t])
         kept = {k: [positions[p] for p in ps] for k, ps in strategy.exemplars().items()}
