@@ -20,7 +20,7 @@ help:
 	@echo "make test-lowest  quick tier and contracts on the lowest versions, in $(LOWEST)"
 	@echo "make test-wheel   the wheel and all it needs in an empty environment, $(WHEEL)"
 	@echo "make docs         the pages and the API reference, in site/"
-	@echo "make results      the pages on real images and their figures, from the committed rows"
+	@echo "make results      the pages on real images and their figures, and the tables of fidelity, from committed files"
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
 	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
@@ -80,6 +80,7 @@ docs: $(READY)
 
 results: $(READY)
 	$(BIN)/python experiments/results_page.py $(REAL_IMAGES) .
+	$(BIN)/python experiments/fidelity_page.py
 
 reproduce: $(READY)
 	@test -n '$(DATA)' || { echo 'DATA must be a folder or npz file of CIFAR-100: make reproduce DATA=cifar100.npz'; exit 2; }

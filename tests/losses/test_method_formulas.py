@@ -122,8 +122,7 @@ def test_icarl_is_bce_with_the_teacher_in_the_old_columns(batch):
         [v * len(seen) / 100 for v in expected],
     )
     later = [
-        sum(math.log1p(math.exp(row[c])) for c in range(len(s)) if s[c] < 0) / 100
-        for row in z
+        sum(math.log1p(math.exp(row[c])) for c in range(len(s)) if s[c] < 0) / 100 for row in z
     ]
     close(later_binary_cross_entropy(logits, steps, 100), later)
     first = mixed_binary_cross_entropy(logits, targets, None, steps, divisor=1)
