@@ -2,14 +2,12 @@
 groups in both cases.
 """
 
-from functools import partial
-
 import jaxtyping
 import pytest
 import torch
 from avalanche.training.supervised import Naive
 from method_runs import build
-from strategy_runs import CLASSES, At, benchmark_of, hfc, mlp, train
+from strategy_runs import At, benchmark_of, hfc, mlp, train
 from torch.optim import SGD, AdamW
 
 from avalanche_hfc import HFCStrategy
@@ -142,35 +140,6 @@ def test_ssil_keeps_its_moments_unless_told_otherwise():
     assert [STRATEGIES[name] for name in TRAINED if not build(name).reset_optimizer] == [
         STRATEGIES["ssil"]
     ]
-
-
-@pytest.mark.parametrize("optimizer", [partial(SGD, lr=0.05, momentum=0.9), AdamW])
-@pytest.mark.parametrize("name", ["ssil", "hfc", "herding-replay", "icarl"])
-def test_a_head_that_grows_keeps_the_moments_of_its_old_rows_and_new_ones_start_at_0(
-    name, optimizer
-):
-    ended, begun = [], []
-
-    def look(met, strategy):
-        head = strategy.model.head
-        state = [strategy.optimizer.state.get(rows, {}) for rows in (head.weight, head.bias)]
-        met.append([copied(moments) for moments in state])
-
-    def at_first(strategy):
-        if strategy.clock.train_exp_iterations == 0:
-            look(begun, strategy)
-
-    plugins = [At("after_training_exp", partial(look, ended)), At("before_update", at_first)]
-    strategy = build(name, optimizer=optimizer, plugins=plugins, reset_optimizer=False)
-    train(strategy, benchmark_of().train_stream)
-    assert len(ended) == len(begun) == 3 and not any(begun[0])
-    for step in (1, 2):
-        old = sorted(k for classes in CLASSES[:step] for k in classes)
-        for before, after in zip(ended[step - 1], begun[step], strict=True):
-            assert before.keys() == after.keys() and before
-            for key in before.keys() & {"momentum_buffer", "exp_avg", "exp_avg_sq"}:
-                assert before[key][old].any() and after[key][old].equal(before[key][old])
-                assert not after[key][CLASSES[step]].any()
 
 
 def test_momentum_of_sgd_starts_anew_as_well():
