@@ -2,7 +2,7 @@
 
 from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
 from avalanche_hfc.models.bias import BiasLayer, CorrectedHead
-from avalanche_hfc.models.boosted import BoostedHead
+from avalanche_hfc.models.boosted import BoostedHead, BoostedNetwork
 from avalanche_hfc.models.closed_form import ClassMeanHead, RandomFeatureHead
 from avalanche_hfc.models.convit import ConViTEncoder
 from avalanche_hfc.models.cosine import CosineHead
@@ -37,6 +37,7 @@ __all__ = [
     "BiasLayer",
     "CorrectedHead",
     "BoostedHead",
+    "BoostedNetwork",
     "ClassMeanHead",
     "RandomFeatureHead",
     "UNSEEN_LOGIT",

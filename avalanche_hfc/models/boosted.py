@@ -1,12 +1,13 @@
-"""FOSTER's heads: one on the new extractor alone, one on the old and the new extractor together.
+"""FOSTER's heads, one on the new extractor alone and one on the old and the new extractor together,
+and the network of both extractors.
 
-`b` samples, `D` features of one extractor, `C` columns; a column is a class id.
+`b` samples, `D` features of one extractor, `E` = 2D of both, `C` columns; a column is a class id.
 """
 
 import torch
 from avalanche.models import DynamicModule
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_hfc.models.heads import GrowingLinear
 
@@ -70,3 +71,44 @@ class BoostedHead(DynamicModule):
         old = teacher.single.seen.nonzero()[:, 0]
         self.boosted.weight[old, : self.in_features] = teacher.single.weight[old]
         self.boosted.bias[old] = teacher.single.bias[old]
+
+
+class BoostedNetwork(nn.Module):
+    """FOSTER's network of two extractors, with the head that reads both.
+
+    Args:
+        old: The model of the previous step.
+        new: The model trained in boosting, with a `BoostedHead` as its head.
+
+    Shape:
+        Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+    """
+
+    def __init__(self, old: nn.Module, new: nn.Module):
+        super().__init__()
+        self.old, self.new = old, new
+
+    def embed(self, x: Tensor) -> Float[Tensor, "b E"]:
+        """The features of both extractors.
+
+        Args:
+            x: Images, shape ``(b, c, height, width)``.
+
+        Returns:
+            Features of shape ``(b, E)``, those of the old extractor first.
+        """
+        return torch.cat([self.old.embed(x), self.new.embed(x)], 1)  # type: ignore[operator]
+
+    def classify(self, embedding: Float[Tensor, "b E"]) -> Float[Tensor, "b C"]:
+        """Logits of features.
+
+        Args:
+            embedding: What `embed` returned, shape ``(b, E)``.
+
+        Returns:
+            Logits of shape ``(b, C)``.
+        """
+        return self.new.head.boosted(embedding)  # type: ignore[operator, union-attr]
+
+    def forward(self, x: Tensor) -> Float[Tensor, "b C"]:
+        return self.classify(self.embed(x))

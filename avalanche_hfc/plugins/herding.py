@@ -11,7 +11,7 @@ from avalanche.training.plugins import AGEMPlugin
 from avalanche.training.supervised import EWC, MER, Cumulative, JointTraining, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_hfc._types import Experience, HostDataset, State, Strategy
 from avalanche_hfc.memory import ExemplarMemory
@@ -175,7 +175,9 @@ class HerdingReplayPlugin(RankedPlugin):
     ) -> None:
         self.update(strategy, num_workers)
 
-    def update(self, strategy: Strategy, num_workers: int = 0) -> None:
+    def update(
+        self, strategy: Strategy, num_workers: int = 0, model: nn.Module | None = None
+    ) -> None:
         """Choose exemplars of the classes of the current step with the current model.
 
         Calling it again in the same step changes nothing.
@@ -183,13 +185,14 @@ class HerdingReplayPlugin(RankedPlugin):
         Args:
             strategy: An Avalanche strategy.
             num_workers: Number of worker processes that load images.
+            model: The model whose features are used. By default that of the strategy.
         """
         experience = strategy.experience
         known = set(self.memory.classes)
         arriving = [class_id for class_id in classes_of(experience) if class_id not in known]
         if not arriving:
             return
-        features = self._features(strategy, experience.dataset, num_workers)
+        features = self._features(strategy, experience.dataset, num_workers, model)
         self.memory.reserve(arriving)
         self._choose(self.memory.update, arriving, experience, features, sum(self._lengths))
         self.sources.append(experience.dataset)
@@ -241,13 +244,17 @@ class HerdingReplayPlugin(RankedPlugin):
         return indices
 
     def _features(
-        self, strategy: Strategy, data: HostDataset, num_workers: int
+        self,
+        strategy: Strategy,
+        data: HostDataset,
+        num_workers: int,
+        model: nn.Module | None = None,
     ) -> Float[Tensor, "n D"]:
         """Features of a data set, or as many empty rows if the rule needs none."""
         if self.memory.rule == "first":
             return torch.zeros(len(data), 1)
         features = features_of(
-            strategy.model,
+            strategy.model if model is None else model,
             data,
             batch_size=strategy.eval_mb_size,
             device=strategy.device,
@@ -263,7 +270,7 @@ class HerdingReplayPlugin(RankedPlugin):
         return features
 
     def class_means(
-        self, strategy: Strategy, *, flip: bool = False
+        self, strategy: Strategy, *, flip: bool = False, model: nn.Module | None = None
     ) -> dict[int, Float[Tensor, "D"]]:
         """Mean feature of the exemplars of each class, for `evaluate`.
 
@@ -273,6 +280,7 @@ class HerdingReplayPlugin(RankedPlugin):
         Args:
             strategy: An Avalanche strategy.
             flip: Average with the mean over the mirrored images.
+            model: The model whose features are used. By default that of the strategy.
 
         Returns:
             For each class id its mean of unit length, shape ``(D,)``.
@@ -283,25 +291,27 @@ class HerdingReplayPlugin(RankedPlugin):
         if not len(self.memory):
             raise ValueError("HerdingReplayPlugin: no exemplars yet. Train a step first.")
         means = {class_id: features.mean(0) for class_id, features in self._fresh.items()}
+        model = strategy.model if model is None else model
         means |= self._means(
             strategy,
+            model,
             [class_id for class_id in self.memory.classes if class_id not in means],
             flip=False,
         )
         if flip:
-            mirrored = self._means(strategy, self.memory.classes, flip=True)
+            mirrored = self._means(strategy, model, self.memory.classes, flip=True)
             means = {class_id: (mean + mirrored[class_id]) / 2 for class_id, mean in means.items()}
         return {class_id: F.normalize(means[class_id], dim=0) for class_id in self.memory.classes}
 
     def _means(
-        self, strategy: Strategy, class_ids: Sequence[int], *, flip: bool
+        self, strategy: Strategy, model: nn.Module, class_ids: Sequence[int], *, flip: bool
     ) -> dict[int, Float[Tensor, "D"]]:
         """Mean of the unit features of the exemplars of these classes, in one pass."""
         if not class_ids:
             return {}
         data = concat_datasets(self.exemplars(class_ids))
         features = features_of(
-            strategy.model,
+            model,
             data,
             batch_size=strategy.eval_mb_size,
             device=strategy.device,

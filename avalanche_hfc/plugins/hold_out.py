@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_hfc._types import HostDataset, State, Strategy
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, indices_by_class
@@ -54,9 +54,11 @@ class HoldOutReplayPlugin(HerdingReplayPlugin):
     def candidates(self, class_id: int, indices: Int[Tensor, "n"]) -> Int[Tensor, "own"]:
         return indices[~torch.isin(indices, self._arriving[class_id])]
 
-    def update(self, strategy: Strategy, num_workers: int = 0) -> None:
+    def update(
+        self, strategy: Strategy, num_workers: int = 0, model: nn.Module | None = None
+    ) -> None:
         offset, known = sum(self._lengths), set(self.memory.classes)
-        super().update(strategy, num_workers)
+        super().update(strategy, num_workers, model)
         num_held = self.memory.held_out(len(self.memory.classes))
         arrived = {
             class_id: indices + offset

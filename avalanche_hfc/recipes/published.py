@@ -171,7 +171,9 @@ PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("afc", "imagenet"): (("published: AFC, ImageNet", dict(importance_weight=10.0)),),
     ("afc", "cnn-cifar100"): (("published: AFC", dict(tune_lr=0.05)),),
     ("afc", "cnn-imagenet100"): (("published: AFC", dict(tune_lr=0.02)),),
+    ("ssil", "paper"): (("published: SS-IL's code", dict(replay_draws="repeated")),),
     ("ssil", "cnn"): (("published: SS-IL", dict(replay_mb_size=32)),),
+    ("foster", "paper"): (("published: FOSTER's code", dict(network="boosted")),),
     ("foster", "imagenet"): (
         ("published: FOSTER, ImageNet-100", dict(beta=0.97, compress_beta=0.97)),
     ),

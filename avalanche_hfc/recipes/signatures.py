@@ -133,7 +133,7 @@ def total_only(name: str) -> bool:
 def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
     """The values of those options that a class looks up in a registry when it is constructed."""
     from avalanche_hfc.memory.herding import RULES
-    from avalanche_hfc.strategies import afc, dytox, hfc, icarl, podnet_cscct, ssil
+    from avalanche_hfc.strategies import afc, dytox, foster, hfc, icarl, podnet_cscct, ssil
     from avalanche_hfc.strategies._base import method, proxies, replay
 
     registries = {
@@ -150,6 +150,8 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "columns": icarl.COLUMNS,
         "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
+        "network": foster.NETWORKS,
+        "replay_draws": ssil.DRAWS,
         "relation": ssil.RELATIONS if issubclass(cls, ssil.SSIL) else dytox.RELATIONS,
     }
     ours = {

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from avalanche_hfc._names import lookup
+from avalanche_hfc._types import State
 from avalanche_hfc.losses import (
     class_weights,
     compression,
@@ -21,7 +23,7 @@ from avalanche_hfc.losses import (
     divided_gradient,
     knowledge_distillation,
 )
-from avalanche_hfc.models import BoostedHead
+from avalanche_hfc.models import BoostedHead, BoostedNetwork
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.checks import (
@@ -35,6 +37,11 @@ from avalanche_hfc.strategies._base.heads import check_model, put_head
 from avalanche_hfc.strategies._base.phases import Phase
 from avalanche_hfc.strategies._base.replay import ReplayMethod
 
+NETWORKS = {
+    "compressed": "the one extractor that is trained on",
+    "boosted": "as released: both extractors",
+}
+
 
 class FOSTER(ReplayMethod):
     """FOSTER: boosting with a second extractor, then compression into one network.
@@ -43,8 +50,8 @@ class FOSTER(ReplayMethod):
     W[φ°(x); φ(x)] + c and z^a = W^a φ(x) + c^a. φ° is the frozen model of the previous step, φ
     starts as its copy, and w are weights from class counts. Then one network, started from φ°,
     learns the weighted softmax of z on the same data, without weight decay and with rates that fall
-    along a cosine. That network predicts and is φ° of the next step. The head of the model becomes
-    a `BoostedHead`.
+    along a cosine. That network is φ° of the next step. The head of the model becomes a
+    `BoostedHead`.
 
     Args:
         model: The model to train, with `embed` and `classify`.
@@ -55,6 +62,8 @@ class FOSTER(ReplayMethod):
         compress_beta: β of the class weights in compression, given in the same way.
         distillation_weight: λ, also the weight of L_RD if it replaces the distillation.
         compress_epochs: Number of epochs of compression. By default `train_epochs`.
+        network: Which network chooses the exemplars and predicts after a step: ``"compressed"``, or
+            ``"boosted"``, the one of both extractors, as in the released code.
         compress_lr: Learning rate of the first parameter group in compression; the others keep
             their ratio to it. By default the optimizer's.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
@@ -70,6 +79,7 @@ class FOSTER(ReplayMethod):
         "distillation_weight",
         "compress_epochs",
         "compress_lr",
+        "network",
     )
     distils = True
     trains_student = True
@@ -84,10 +94,12 @@ class FOSTER(ReplayMethod):
         distillation_weight: float | int = 1.0,
         compress_epochs: int | None = None,
         compress_lr: float | int | None = None,
+        network: str = "compressed",
         **kwargs: Any,
     ):
         check_model("FOSTER", model, "embed", "classify")
         check_numbers("FOSTER", distillation_weight=distillation_weight)
+        lookup(NETWORKS, network, "network")
         self.beta = checked_fractions("FOSTER", "beta", beta)
         self.compress_beta = checked_fractions("FOSTER", "compress_beta", compress_beta)
         put_head(
@@ -99,7 +111,9 @@ class FOSTER(ReplayMethod):
         self.compress_epochs = checked_count("FOSTER", "compress_epochs", compress_epochs)
         self.first_groups = FirstGroups(optimizer)
         self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, self.first_groups.lr)
+        self.network = network
         self.student: Any = None
+        self._boosted: BoostedNetwork | None = None  # after a step, if it predicts
         self._auxiliary: Tensor | None = None
         self._old: Tensor | None = None  # φ° of the batch
         self._weights: dict[float, Tensor] = {}
@@ -107,7 +121,7 @@ class FOSTER(ReplayMethod):
     # Boosting
 
     def begin_step(self, **kwargs: object) -> None:
-        self._weights = {}
+        self._weights, self._boosted = {}, None
         if self.num_old:
             self.model.head.begin_boosting(self._teacher().head)
             for parameter in self.model.head.parameters():  # drawn anew
@@ -126,6 +140,8 @@ class FOSTER(ReplayMethod):
         return FrozenTeacher.of(self).model
 
     def model_logits(self) -> Tensor:
+        if self.is_eval and self._boosted is not None:
+            return self._boosted(self.mb_x)
         if self.is_eval or not self.num_old:
             return super().model_logits()
         new = self.embed_batch()
@@ -169,7 +185,8 @@ class FOSTER(ReplayMethod):
             counts = torch.bincount(
                 torch.as_tensor(list(self.adapted_dataset.targets)), minlength=len(steps)
             )
-            self._weights[beta] = class_weights(counts.to(steps.device), steps, beta=beta)
+            counts = counts.to(steps.device, self.model.head.single.weight.dtype)
+            self._weights[beta] = class_weights(counts, steps, beta=beta)
         return self._weights[beta]
 
     def classification(
@@ -262,6 +279,34 @@ class FOSTER(ReplayMethod):
         }
 
     def take_student(self) -> None:
-        """Copy the weights of the student into the model."""
+        """Copy the weights of the student into the model.
+
+        If the boosted network chooses the exemplars and predicts, it does the one before, and is
+        kept for the other.
+        """
+        if self.network == "boosted":
+            boosted = self._keep_boosted(self._teacher(), copy.deepcopy(self.model))
+            self.memory.update(self, model=boosted)
         self.model.load_state_dict(self.student.state_dict())
         self.student = None
+
+    # The boosted network after a step
+
+    def _keep_boosted(self, old: Module, new: Module) -> BoostedNetwork:
+        network = self._boosted = BoostedNetwork(old, new).eval().requires_grad_(False)
+        return network
+
+    @property
+    def predictor(self) -> Module:
+        return self.model if self._boosted is None else self._boosted
+
+    def method_state(self) -> State:
+        kept = {} if self._boosted is None else {"boosted": dict(self._boosted.state_dict())}
+        return super().method_state() | kept
+
+    def load_method_state(self, state: State) -> None:
+        super().load_method_state(state)
+        self._boosted = None
+        if "boosted" in state:
+            boosted = self._keep_boosted(copy.deepcopy(self.model), copy.deepcopy(self.model))
+            boosted.load_state_dict(state["boosted"])

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Experience
 from avalanche_hfc.losses import (
     separated_cross_entropy,
     separated_distillation,
@@ -23,6 +24,10 @@ from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies._base.checks import checked_count
 from avalanche_hfc.strategies._base.replay import ReplayMethod
 
+DRAWS = {
+    "in-turn": "each exemplar once before any comes again",
+    "repeated": "as released: some several times in an epoch, others not at all",
+}
 RELATIONS = {
     "separated": "no softmax crosses the blocks",
     "joint": "the softmax over all classes seen",
@@ -44,6 +49,9 @@ class SSIL(ReplayMethod):
         criterion: Loss used in evaluation only.
         replay_mb_size: Number of exemplars added to the `train_mb_size` new images of a batch. By
             default a quarter of `train_mb_size`.
+        replay_draws: How exemplars are drawn: ``"in-turn"``, each once before any comes again, or
+            ``"repeated"`` as in the released code, where an epoch draws from the memory repeated to
+            the length of all training data, so that some come several times.
         lr_by_step: Divide the learning rate by the number of the step, counted from 1.
         relation: Form of L_RD with ``losses="grd"`` or ``"hfc"``: ``"separated"`` within the
             blocks, or ``"joint"`` over all classes seen.
@@ -56,7 +64,12 @@ class SSIL(ReplayMethod):
         ValueError: If a value is not allowed or has no effect with the others.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("replay_mb_size", "lr_by_step", "relation_form")
+    settings: ClassVar[tuple[str, ...]] = (
+        "replay_mb_size",
+        "replay_draws",
+        "lr_by_step",
+        "relation_form",
+    )
     distils = True
     head_start = "linear"
     rule = "first"
@@ -65,12 +78,14 @@ class SSIL(ReplayMethod):
         self,
         *,
         replay_mb_size: int | None = None,
+        replay_draws: str = "in-turn",
         lr_by_step: bool = True,
         relation: str = "separated",
         reset_optimizer: bool = False,
         drop_last: bool = True,
         **kwargs: Any,
     ):
+        lookup(DRAWS, replay_draws, "replay_draws")
         lookup(RELATIONS, relation, "relation")
         if replay_mb_size is not None:
             checked_count("SSIL", "replay_mb_size", replay_mb_size)
@@ -79,6 +94,7 @@ class SSIL(ReplayMethod):
             raise ValueError(f"SSIL: relation={relation!r} acts only with losses='grd' or 'hfc'.")
         self.relation_form = relation
         self.replay_mb_size = replay_mb_size or max(self.train_mb_size // 4, 1)
+        self.replay_draws = replay_draws
         self.lr_by_step = lr_by_step
         self._warned = False
 
@@ -114,6 +130,7 @@ class SSIL(ReplayMethod):
             self.replay_mb_size,
             shuffle=shuffle,
             drop_last=drop_last,
+            length=num_images(self.experience) if self.replay_draws == "repeated" else None,
         )
         data = self._flat(kwargs)
         self.dataloader = self.loader_of(
@@ -161,9 +178,14 @@ class SSIL(ReplayMethod):
         )
 
 
+def num_images(experience: Experience) -> int:
+    """The number of images in the stream of an experience."""
+    return sum(len(other.dataset) for other in experience.origin_stream)
+
+
 class RatioBatches(Sampler[list[int]]):
     """Positions of batches: `new_size` of the first `num_new`, and `replay_size` of the
-    `num_replayed` behind, which come round again.
+    `num_replayed` behind, repeated to `length` if it is given, which come round again.
     """
 
     def __init__(
@@ -175,6 +197,7 @@ class RatioBatches(Sampler[list[int]]):
         *,
         shuffle: bool,
         drop_last: bool,
+        length: int | None = None,
     ):
         self.num_new = num_new
         self.num_replayed = num_replayed
@@ -182,6 +205,7 @@ class RatioBatches(Sampler[list[int]]):
         self.replay_size = replay_size
         self.shuffle = shuffle
         self.drop_last = drop_last
+        self.length = num_replayed if length is None else length
 
     def __len__(self) -> int:
         return (
@@ -193,7 +217,7 @@ class RatioBatches(Sampler[list[int]]):
         replayed: list[int] = []
         for number in range(len(self)):
             while len(replayed) < self.replay_size:
-                replayed += self._order(self.num_replayed)
+                replayed += [place % self.num_replayed for place in self._order(self.length)]
             current, replayed = replayed[: self.replay_size], replayed[self.replay_size :]
             yield new[number * self.new_size : (number + 1) * self.new_size] + [
                 self.num_new + position for position in current

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
-from recordings import DYTOX_NAMES, HFC_NAMES, normal_draws, renamed
+from recordings import DYTOX_NAMES, HFC_NAMES, hashed, normal_draws, renamed
 from replay import Replay, copy, named_tensors
 from torch import nn
 
@@ -223,6 +224,7 @@ def icarl(recording):
         batch_size=given["batch_size"],
         mem_size=given["memory_size"],
         divisor="seen",
+        columns="seen",
         drop_last=False,
         rule="icarl-code",
     )
@@ -274,6 +276,10 @@ def bic(recording):
     )
 
 
+def before_scale(strategy, images):
+    return strategy.model(images) / strategy.model.head.scale
+
+
 def of_podnet(recording, name: str, **options):
     given, arrays = recording.settings, recording.arrays
     build = of_recipe(
@@ -297,10 +303,9 @@ def of_podnet(recording, name: str, **options):
     def terms(strategy, terms, update):
         return terms | ({"loss": sum(terms.values())} if update.phase == "train" else {})
 
-    def before_scale(strategy, images):
-        return strategy.model(images) / strategy.model.head.scale
-
-    return Replay(build, put_in, with_proxies, terms, {"head": before_scale}, frozen="head.weight")
+    return Replay(
+        build, put_in, with_proxies, terms, {"head": before_scale}, frozen=("head.weight",)
+    )
 
 
 def podnet_released(recording):
@@ -320,3 +325,159 @@ def podnet_switched(recording):
 
 def afc_switched(recording):
     return of_podnet(recording, "afc", importance_pass="eval", **SWITCHED)
+
+
+# FOSTER, SS-IL, PODNet with CSCCT
+
+
+def by_hash(model: nn.Module, first_key: int, zero_residual: bool = False) -> None:
+    """Convolutions from an integer hash, by their number among the parameters but the head's."""
+    names = [name for name, _ in model.named_parameters() if not name.startswith("head")]
+    for number, name in enumerate(names):
+        parameter = model.get_parameter(name)
+        if parameter.dim() == 4:
+            out, _, height, width = parameter.shape
+            spread = math.sqrt(3) * math.sqrt(2 / (out * height * width))
+            copy(parameter, hashed(parameter.numel(), first_key + number) * spread)
+        elif name.endswith("weight"):
+            copy(
+                parameter, torch.full_like(parameter, float(not zero_residual or "bn2" not in name))
+            )
+
+
+def foster(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "cifar100-b0-t10-foster-resnet32@paper",
+        partial(by_hash, first_key=given["key_first_conv"]),
+        lr=given["lr"],
+        first_epochs=given["init_epochs"],
+        epochs=given["boosting_epochs"],
+        compress_epochs=given["compression_epochs"],
+        batch_size=given["batch"],
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_size"],
+    )
+
+    def put_in(strategy, step, phase):
+        new, head = slice(3 * step, None), strategy.model.head
+        for name in ("weight", "bias"):
+            both = arrays[f"start_{step}/fc.{name}"]
+            if phase == "compress":
+                rows = getattr(strategy.student.head.single, name)
+                copy(rows[new], arrays[f"student_start_{step}/fc.{name}"][new])
+            elif step == 0:
+                copy(getattr(head.single, name), both)
+            else:
+                copy(getattr(head.single, name), arrays[f"start_{step}/fe_fc.{name}"])
+                copy(getattr(head.boosted, name)[new], both[new])
+        if phase == "train" and step:  # the half that reads the new extractor
+            copy(head.boosted.weight[:, 64:], arrays[f"start_{step}/fc.weight"][:, 64:])
+
+    def tensors(strategy):
+        return pairs(strategy.student if strategy.phase == "compress" else strategy.model)
+
+    def terms(strategy, terms, update):
+        return terms
+
+    logits = {
+        "boosted": lambda strategy, images: strategy.predictor(images),
+        "student": head_logits,
+    }
+    return Replay(build, put_in, tensors, terms, logits)
+
+
+def ssil(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "imagenet100-b0-t10-ssil-resnet18@paper",
+        partial(by_hash, first_key=given["key_first_conv"]),
+        lr=given["lr"],
+        epochs=given["epochs"],
+        batch_size=given["batch"],
+        drops_at="0.4,0.8",
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_budget"],
+        replay_mb_size=given["replay"],
+    )
+    to_come = {}  # rows that the authors' head has from the start: only their decay moves them
+
+    def put_in(strategy, step, phase):
+        new, later = slice(3 * step, 3 * step + 3), slice(3 * step + 3, None)
+        for name in ("weight", "bias"):
+            rows, state = getattr(strategy.model.head, name), strategy.optimizer.state
+            copy(rows[new], arrays[f"start_{step}/fc.{name}"][new])
+            to_come[name] = [torch.as_tensor(arrays[f"start_{step}/fc.{name}"][later]), 0]
+            if step:
+                recorded = arrays[f"start_{step}/m/fc.{name}"]
+                momentum = state[rows]["momentum_buffer"]
+                old = slice(3 * step)
+                assert np.allclose(momentum[old], recorded[old], rtol=1e-8, atol=1e-12)
+                assert not momentum[new].any()  # ours start at 0, theirs have decayed
+                copy(momentum[new], recorded[new])
+                to_come[name][1] = torch.as_tensor(recorded[later])
+
+    def tensors(strategy):
+        found = of_model(strategy)
+        for name, (rows, momentum) in to_come.items():
+            momentum = given["momentum"] * momentum + given["weight_decay"] * rows
+            rows = rows - strategy.optimizer.param_groups[0]["lr"] / step_of(strategy) * momentum
+            to_come[name] = rows, momentum
+            ours, gradient = found[f"head.{name}"]
+            found[f"head.{name}"] = torch.cat([ours, rows]), gradient
+        return found
+
+    def step_of(strategy):
+        return strategy.clock.train_exp_counter + 1
+
+    def terms(strategy, terms, update):
+        return terms
+
+    return Replay(build, put_in, tensors, terms, {"logits": head_logits})
+
+
+def podnet_cscct(recording):
+    given, arrays = recording.settings, recording.arrays
+    build = of_recipe(
+        "cifar100-b0-t10-podnet-cscct-resnet32@paper",
+        partial(by_hash, first_key=given["key_first_conv"], zero_residual=True),
+        lr=given["lr"],
+        epochs=given["epochs"],
+        batch_size=given["batch"],
+        weight_decay=given["weight_decay"],
+        mem_size=given["memory_size"],
+        tune_epochs=given["finetuning_epochs"],
+        tune_lr=given["finetuning_lr"],
+    )
+
+    def put_in(strategy, step, phase):
+        if phase == "train":
+            head = strategy.model.head
+            rows = arrays[f"start_{step}/classifier._weights.{step}"]
+            copy(head.new_proxies, rows.reshape(3, 10, 64)[head.new_ids - 3 * step])
+
+    def terms(strategy, terms, update):
+        if "pod_flat" in terms:  # recorded before their factors
+            factor = math.sqrt(update.step + 1)
+            terms["pod_flat"] = terms["pod_flat"] / factor
+            terms["pod_spatial"] = terms["pod_spatial"] / factor / 3
+        return terms
+
+    def tensors(strategy):
+        """All proxies are one parameter of the authors' for each step, ours are two in all."""
+        head, found = strategy.model.head, of_model(strategy)
+        for part, class_ids in ((head.old_proxies, head.old_ids), (head.new_proxies, head.new_ids)):
+            for step in (class_ids // 3).unique().tolist():
+                rows = class_ids.argsort()[class_ids.sort().values // 3 == step]
+                gradient = None if part.grad is None else part.grad[rows]
+                found[f"classifier._weights.{step}"] = (part[rows], gradient)
+        return found
+
+    return Replay(
+        build,
+        put_in,
+        tensors,
+        terms,
+        {"logits": before_scale},
+        frozen=("classifier._weights.0", "classifier._weights.1"),
+    )

@@ -347,6 +347,17 @@ def our_name(method: str, phase: str, step: int, name: str) -> str | None:
     return resnet32_name(name.removeprefix(f"convnets.{newest}."))
 
 
+def of_ssil(terms: list[float], batch_size: int) -> dict[str, float]:
+    """Our two terms, from sums over new and over replayed images and a term of each old step."""
+    named = {"classification": sum(terms[:2]) / batch_size}
+    return named | ({"distillation": sum(terms[2:])} if len(terms) > 1 else {})
+
+
+def reaches_an_update(phase: str, tensor: str) -> bool:
+    """Whether a gradient is used: their tuning computes those of all, and trains the proxies."""
+    return phase != "tune" or tensor.startswith("classifier.")
+
+
 def of_three_authors(folder: Path, name: str) -> Recording:
     told = json.loads((folder / f"{name}.json").read_text())
     arrays, data = arrays_of(folder / f"{name}.npz"), arrays_of(folder / "data.npz")
@@ -379,9 +390,9 @@ def of_three_authors(folder: Path, name: str) -> Recording:
                 Update(
                     *key,
                     epoch=int(part["epoch"][u]),
-                    terms=dict(zip(TERMS[name, key[1]], terms, strict=False))
-                    if (name, key[1]) in TERMS
-                    else dict(enumerate(terms)),
+                    terms=of_ssil(terms, part["ids"].shape[1])
+                    if name == "ssil"
+                    else dict(zip(TERMS[name, key[1]], terms, strict=False)),
                     rates=[float(part["lr"][u])],
                     weights={
                         tensor: np.array([part["weight_norm"][u, i], part["weight_dot"][u, i]])
@@ -391,7 +402,7 @@ def of_three_authors(folder: Path, name: str) -> Recording:
                     gradients={
                         tensor: part["grad_norm"][u, [i]]
                         for i, tensor in enumerate(of_gradients)
-                        if tensor
+                        if tensor and reaches_an_update(key[1], tensor)
                     },
                 )
             )
@@ -409,7 +420,7 @@ def of_three_authors(folder: Path, name: str) -> Recording:
         steps=[
             Step(
                 exemplars=step["exemplars"],
-                accuracy=step.get("acc", step.get("acc_student")),
+                accuracy=step.get("acc", step.get("acc_boosted")),
                 logits={
                     field.split("/")[1]: arrays[field]
                     for field in arrays

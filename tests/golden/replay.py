@@ -5,6 +5,7 @@ What was drawn at random is put in: first weights and new rows, the centres of k
 users have it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class Replay:
     tensors: Callable
     terms: Callable
     logits: dict[str, Callable]
-    frozen: str = ""
+    frozen: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     loss: float = LOSS
     weight: float = WEIGHT
@@ -87,6 +88,7 @@ class Follower(SupervisedPlugin):
         self.places: dict = {}
         self.rates: list[float] = []
         self.followed = 0
+        self.worst: dict[tuple[int, str], dict[str, float]] = {}  # by step and phase
 
     def ids(self, data) -> list[int]:
         """The image ids of a data set."""
@@ -110,11 +112,15 @@ class Follower(SupervisedPlugin):
                 image: position for position, image in enumerate(self.ids(data))
             }
         place = self.places[key[:2]]
-        if size < len(place):  # new and replayed images are drawn apart
-            num_new = len(strategy.experience.dataset)
-            kind, offset = (key, 0) if size == num_new else ((*key, "replay"), num_new)
-            return torch.tensor([place[i] - offset for i in self.recording.orders[kind]])
-        given = [place[i] for i in self.recording.orders[key]]
+        orders, num_new = self.recording.orders, len(strategy.experience.dataset)
+        if (*key, "replay") in orders and size != num_new:  # new and replayed are drawn apart
+            copies, exemplars = Counter(), len(place) - num_new
+            given = []
+            for image in orders[*key, "replay"]:
+                given.append(place[image] - num_new + exemplars * copies[image])
+                copies[image] += 1
+        else:
+            given = [place[image] for image in orders[key]]
         left_out = sorted(set(range(size)) - set(given))
         assert len(given) + len(left_out) == size, f"{key}: other images are trained"
         return torch.tensor(given + left_out)
@@ -161,7 +167,11 @@ class Follower(SupervisedPlugin):
         assert terms.keys() == update.terms.keys(), where
         for name, term in terms.items():
             self.close(
-                float(term.detach()), update.terms[name], self.replay.loss, f"{where}: {name}"
+                "loss",
+                float(term.detach()),
+                update.terms[name],
+                self.replay.loss,
+                f"{where}: {name}",
             )
         assert_same(sorted(set(self.rates)), sorted(set(update.rates)), f"{where}: rates")
         self.compare_tensors(strategy, update, where)
@@ -172,22 +182,25 @@ class Follower(SupervisedPlugin):
         assert not missing, f"{where}: no {sorted(missing)[:3]}"
         for name, recorded in update.weights.items():
             tensor, gradient = ours[name]
-            self.close(of(tensor), recorded, self.replay.weight, f"{where}: {name}")
+            self.close("weight", of(tensor), recorded, self.replay.weight, f"{where}: {name}")
             recorded = update.gradients.get(name, np.array(np.nan))
             if gradient is not None and not np.isnan(recorded).all():
                 numbers = of(gradient)[: len(recorded)]
                 tolerance = self.replay.weight if recorded.dtype == np.float64 else 1e-6
-                self.close(numbers, recorded, tolerance, f"{where}: gradient of {name}")
+                what = f"{where}: gradient of {name}"
+                self.close("gradient", numbers, recorded, tolerance, what)
             elif name not in self.replay.frozen:
                 assert np.isnan(recorded).all(), f"{where}: {name} has no gradient"
 
-    @staticmethod
-    def close(ours, recorded, tolerance: float, what: str) -> None:
+    def close(self, kind: str, ours, recorded, tolerance: float, what: str) -> None:
         """Checksums of a tensor agree, relative to its norm, which stands first."""
         ours, recorded = np.atleast_1d(ours), np.atleast_1d(recorded)
         scale = max(abs(recorded[0]), SMALLEST / tolerance)
         worst = np.abs(ours - recorded).max() / scale
         assert worst <= tolerance, f"{what}: {ours} is not {recorded}, off by {worst:.1e}"
+        update = self.recording.updates[self.followed - 1]
+        of_phase = self.worst.setdefault((update.step, update.phase), {})
+        of_phase[kind] = max(of_phase.get(kind, 0.0), float(worst))
 
 
 def assert_same(ours: list[float], recorded: list[float], what: str) -> None:
@@ -203,10 +216,10 @@ def follow(recording: Recording, replay: Replay, monkeypatch) -> Follower:
     benchmark = benchmark_of(recording)
     positions = [i for step in benchmark.train_stream for i in follower.ids(step.dataset)]
     monkeypatch.setattr(torch, "randperm", follower.order)
-    centres = iter(
-        recording.arrays[name] for name in sorted(recording.arrays) if "kmeans_centres" in name
-    )
-    monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(centres)))
+    centres = [recording.arrays[name] for name in sorted(recording.arrays) if "kmeans" in name]
+    if centres:
+        left = iter(centres)
+        monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(left)))
     for t, step in enumerate(recording.steps):
         strategy.train(benchmark.train_stream[t])
         kept = {k: [positions[p] for p in ps] for k, ps in strategy.exemplars().items()}

@@ -15,6 +15,9 @@ NAMES = [
     "afc_switched",
     "podnet_released",
     "afc_released",
+    "podnet_cscct",
+    "ssil",
+    "foster",
 ]
 
 

@@ -9,6 +9,7 @@ import torch
 from method_runs import build, steps_of
 from strategy_runs import At
 
+from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.strategies.foster import FOSTER
@@ -47,6 +48,7 @@ def weights_of(beta, compress_beta, sizes, step, num_exemplars):
     """What the strategy takes for w in both phases of a step of such a benchmark."""
     strategy = FOSTER.__new__(FOSTER)
     strategy.beta, strategy.compress_beta, strategy._weights = beta, compress_beta, {}
+    strategy.model = SimpleNamespace(head=BoostedHead(1))
     class_steps = [number for number, size in enumerate(sizes[: step + 1]) for _ in range(size)]
     StepTable.of(strategy).load_state_dict(
         {"classes": list(range(len(class_steps))), "steps": class_steps}

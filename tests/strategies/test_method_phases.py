@@ -233,6 +233,25 @@ def test_foster_compresses_with_the_weighted_softmax_of_the_boosted_network():
     assert met and all(value == pytest.approx(expected, rel=1e-4) for value, expected in met)
 
 
+def test_the_boosted_network_predicts_after_a_step_also_from_a_saved_state():
+    correct = []
+    count = At(
+        "after_eval_iteration", lambda s: correct.append(s.mb_output.argmax(1).eq(s.mb_y).sum())
+    )
+    options = dict(compress_epochs=1, network="boosted")
+    model = ResNet32(in_channels=1)
+    strategy = steps_of(build("foster", model=model, plugins=[count], **options), 2)
+    data = benchmark_of().test_stream[0].dataset
+    x, y = torch.stack([data[i][0] for i in range(len(data))]), torch.tensor(list(data.targets))
+    boosted, compressed = strategy.predictor(x), strategy.model.eval()(x).detach()
+    assert strategy.predictor.embed(x).shape[1] == 2 * 64 and not boosted.allclose(compressed)
+    strategy.eval(benchmark_of().test_stream[0])
+    assert sum(correct) == boosted.argmax(1).eq(y).sum()
+    other = build("foster", model=ResNet32(in_channels=1), plugins=[count], **options)
+    other.load_state_dict(strategy.state_dict())
+    torch.testing.assert_close(other.predictor(x), boosted, rtol=0, atol=0)
+
+
 # AFC
 
 

@@ -613,10 +613,11 @@ class IncrementalTemplate(SupervisedTemplate):
             None without a herding memory, or with a model that lacks `embed` and `classify`.
         """
         herding = next((p for p in self.plugins if isinstance(p, HerdingReplayPlugin)), None)
-        embeds = all(callable(getattr(self.model, name, None)) for name in ("embed", "classify"))
+        model = self.predictor
+        embeds = all(callable(getattr(model, name, None)) for name in ("embed", "classify"))
         if herding is None or not len(herding.memory) or not embeds:
             return None
-        return herding.class_means(self)
+        return herding.class_means(self, model=model)
 
     def nearest_scores(self, x: Tensor) -> Tensor | None:
         """The scores -‖φ(x) - c_k‖² of images, with the means c_k of `class_means`.
