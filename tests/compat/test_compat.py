@@ -127,7 +127,7 @@ def momentum_at_the_first_update(benchmark, *plugins):
             met.append(state["momentum_buffer"].clone() if state else None)
 
     train(strategy_of(Naive, network(), plugins=[*plugins, Look()]), benchmark.train_stream[:2])
-    return met
+    return met[:2]
 
 
 def test_shipped_a_head_that_grows_loses_the_momentum_of_its_old_rows(benchmark):
