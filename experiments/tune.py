@@ -23,7 +23,6 @@ import pandas as pd
 from real_images.rows import MEASURES
 from tqdm import tqdm
 
-from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc.engine.host_warnings import silence_host
 from avalanche_hfc.recipes import Recipe, override, recipe, untuned
@@ -36,7 +35,7 @@ from avalanche_hfc.tasks.table import TableRun, train
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
 TRIAL = ("row", "values", "seed")  # the columns that name a trial
-SINCE_LINES = ("train.tf32", "train.channels_last")
+SINCE_LINES = {"train.tf32": False, "train.channels_last": False}
 Key = tuple[str, str, int]
 Grid = Mapping[str, tuple[str, ...]]
 Values = tuple[tuple[str, str], ...]  # pairs of a leaf and its value
@@ -248,8 +247,8 @@ def digest(run: TableRun) -> str:
     lines were written count where they are used.
     """
     held = settings(run.recipe.as_dict())
-    for leaf in SINCE_LINES:
-        if held[leaf] == SINCE_0_1[leaf]:
+    for leaf, usual in SINCE_LINES.items():
+        if held[leaf] == usual:
             del held[leaf]
     text = json.dumps(held, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

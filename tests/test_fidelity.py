@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc._earlier import ON_HARDWARE
 from avalanche_hfc.cli.main import commands
 from avalanche_hfc.recipes import METHODS, override, recipe
 from avalanche_hfc.recipes.describe import text_of
+from avalanche_hfc.recipes.options import HARDWARE
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -213,7 +213,7 @@ def test_every_value_of_a_recipe_stands_on_the_page_as_it_is(method, name):
     leaves = {
         leaf: text_of(value)
         for leaf, value in recipe(name).leaves().items()
-        if leaf.startswith(TOLD) and leaf not in ("method.name", *ON_HARDWARE)
+        if leaf.startswith(TOLD) and leaf not in ("method.name", *HARDWARE)
     }
     said = values(method, name)
     assert {

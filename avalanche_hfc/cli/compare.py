@@ -207,7 +207,7 @@ def write_verdict(
     """Write the page, and print its verdict. `failed` are methods that it has to do without, with
     the reason.
     """
-    from avalanche_hfc.report.page import write_pages
+    from avalanche_hfc.report.page import write_page
     from avalanche_hfc.report.verdict import make_verdict, spoken
 
     first = {run.recipe.name: run.folder for run in reversed(runs)}
@@ -223,5 +223,4 @@ def write_verdict(
         failed,
         few_epochs([run.recipe for run in runs]),
     )
-    page, *_ = write_pages(report, out)
-    click.echo(f"{spoken(report)}\nPage: {page}")
+    click.echo(f"{spoken(report)}\nPage: {write_page(report, out)}")

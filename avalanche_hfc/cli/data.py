@@ -23,13 +23,23 @@ def data() -> None:
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out bad files, as `hfc run --skip-bad` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool) -> None:
+@click.option(
+    "--download",
+    is_flag=True,
+    help="Download CIFAR-100 into this folder unless it is there, and check its md5 sums.",
+)
+def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool, download: bool) -> None:
     """Check a folder of images or an npz file before training, as `hfc run` will.
 
     Names files that are no images or cannot be read, classes without enough images, images that
     are tiny, huge, grey among coloured ones, or copies of others. Exit code 1 if the data cannot be
     trained on as it is.
     """
+    if download:
+        from avalanche_hfc.benchmarks.download import download_cifar100
+
+        click.echo(f"CIFAR-100, its md5 sums are right: {download_cifar100(path)}")
+        return
     from tqdm import tqdm
 
     from avalanche_hfc.benchmarks.check import check_data

@@ -13,8 +13,6 @@ from avalanche_hfc.cli.data import data
 from avalanche_hfc.cli.demo import demo
 from avalanche_hfc.cli.diff import diff
 from avalanche_hfc.cli.export import export
-from avalanche_hfc.cli.figure import figure
-from avalanche_hfc.cli.get_data import get
 from avalanche_hfc.cli.learn import learn
 from avalanche_hfc.cli.list import list_recipes
 from avalanche_hfc.cli.plan import plan
@@ -27,7 +25,6 @@ from avalanche_hfc.cli.run import run
 from avalanche_hfc.cli.selftest import selftest
 from avalanche_hfc.cli.show import show
 from avalanche_hfc.cli.table import table
-from avalanche_hfc.cli.weights import weights
 
 SHOWN = {"torch": "torch", "Avalanche": "avalanche-lib", "timm": "timm"}
 
@@ -57,7 +54,6 @@ def commands() -> None:
     """HFC, heterogeneous forgetting compensation, on Avalanche."""
 
 
-data.add_command(get)
 commands.add_command(demo)
 commands.add_command(run)
 commands.add_command(compare)
@@ -68,9 +64,7 @@ commands.add_command(learn)
 commands.add_command(export)
 commands.add_command(pretrain)
 commands.add_command(table)
-commands.add_command(figure)
 commands.add_command(data)
-commands.add_command(weights)
 commands.add_command(selftest)
 commands.add_command(list_recipes)
 commands.add_command(show)

@@ -47,8 +47,8 @@ def report(
     """One page on what runs have learned and forgotten, from their CSV files.
 
     A FOLDER is a run folder, or holds run folders. Several seeds of a recipe are taken together,
-    several recipes stand side by side. The page needs no network and no other file; the same is
-    written as markdown with pictures. Both can be deleted and made again.
+    several recipes stand side by side. The page needs no network and no other file. It can be
+    deleted and made again.
     """
     from avalanche_hfc.report import pictures_of_recipe, write_report
 
@@ -56,5 +56,4 @@ def report(
     if with_pictures:
         announce_loading()
     exemplars = pictures_of_recipe(data_root, allow_code=allow_code) if with_pictures else None
-    page, text, *_ = write_report(folders, out, paper=paper, pictures=exemplars)
-    click.echo(f"Page: {page}\nMarkdown: {text}")
+    click.echo(f"Page: {write_report(folders, out, paper=paper, pictures=exemplars)}")

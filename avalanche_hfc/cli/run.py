@@ -69,6 +69,9 @@ def read_several_seeds(
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are no images.")
 @click.option(
+    "--download", is_flag=True, help="Download CIFAR-100 first, unless it is in the folder."
+)
+@click.option(
     "--verify-data", is_flag=True, help="In a run that is resumed, read all images again."
 )
 @click.option(
@@ -97,6 +100,7 @@ def run(
     out: Path,
     data_root: Path | None,
     skip_bad: bool,
+    download: bool,
     ranks: int | None,
     device: str,
     **options: Any,
@@ -114,12 +118,21 @@ def run(
     chosen = with_data(override(recipe(name), values), data_root, skip_bad=skip_bad)
     if ranks is not None:
         check_ranks(ranks, chosen.train.batch_size)
+    if download and not launched():
+        download_data(chosen, data_root)
     runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
     if ranks is not None and ranks > 1 and not launched():
         launch(ranks, device)
     if launched():
         train_on_ranks(
-            chosen, runs, out, fresh=fresh, data_root=data_root, device=device, **options
+            chosen,
+            runs,
+            out,
+            fresh=fresh,
+            data_root=data_root,
+            device=device,
+            download=download,
+            **options,
         )
         return
     move = partial(move_aside, runs, out) if fresh else None
@@ -139,6 +152,15 @@ def run(
             train(chosen, each.seed, run_folder, **options)
         tell(chosen, each.seed, run_folder)
         move = None  # the first run has moved all
+
+
+def download_data(chosen: Recipe, folder: Path | None) -> None:
+    """Download CIFAR-100, or check the files that are there."""
+    from avalanche_hfc.benchmarks.download import download_cifar100
+
+    if chosen.data.dataset != "cifar100":
+        raise click.UsageError(f"--download is for CIFAR-100, {chosen.name} has other data.")
+    download_cifar100(folder)
 
 
 def move_aside(runs: Sequence[TableRun], out: Path) -> dict[str, str]:
@@ -162,6 +184,7 @@ def train_on_ranks(
     *,
     fresh: bool,
     device: str,
+    download: bool,
     **options: Any,
 ) -> None:
     """Train as one of several ranks. Rank 0 alone asks for the folder, and prints."""
@@ -173,6 +196,8 @@ def train_on_ranks(
     silence_host()
     device = join(check_device(device))
     agree("--fresh", str(fresh))  # it decides what they do next
+    if download:
+        on_first(lambda: download_data(chosen, options["data_root"]))
     move = partial(move_aside, runs, out) if fresh else None
     if fresh and on_first(lambda: moved_before(runs)):
         move = None

@@ -30,8 +30,8 @@ from avalanche_hfc.cli.table_options import run_options
 def table(
     context: click.Context, name: str, add: tuple[str, ...], tables: Path | None, **options: Any
 ) -> None:
-    """Table NAME as CSV, markdown and LaTeX; for a table of the paper our number, the paper's and
-    the gap.
+    """Table NAME as CSV, markdown and LaTeX, with its figures as PNG; for a table of the paper our
+    number, the paper's and the gap.
 
     Runs what is missing, each run in a folder of its own that other tables share; a finished one is
     not run again. Values of the recipes can be changed: hfc table cifar100 --epochs 3. --add
@@ -44,6 +44,7 @@ def table(
     comparison  protocols  memory  initialisation  order (at scale small)
     """
     from avalanche_hfc.cli.table_runs import end, none_finished, run_cells
+    from avalanche_hfc.report.paper_figures import figures_of
     from avalanche_hfc.report.paper_table import (
         paper_of,
         steps_of,
@@ -52,6 +53,7 @@ def table(
         write_table,
     )
     from avalanche_hfc.store.read import read_runs
+    from avalanche_hfc.store.rows import replace_file
     from avalanche_hfc.tasks.table import cells_of, check_writable, named_as_run
 
     if add:
@@ -69,6 +71,10 @@ def table(
         numbers = table_of(name, scale, cells, steps_of(runs), paper, recipes)
         stem = "-".join([name, scale, *options["only"], *add])
         files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
+        drawn = figures_of(name, cells, runs, recipes, paper, only=options["only"])
+        figures = [folder / f"{stem}-{figure}.png" for figure in drawn]
+        for path, picture in zip(figures, drawn.values(), strict=True):
+            replace_file(path, picture)
         click.echo(files[1].read_text())
         if paper is None:
             click.echo(
@@ -77,6 +83,8 @@ def table(
                 err=True,
             )
         click.echo(f"Tables: {', '.join(map(str, files))}")
+        if figures:
+            click.echo(f"Figures: {', '.join(map(str, figures))}")
     end(done)
     if not done.finished:
         raise none_finished(name, options)

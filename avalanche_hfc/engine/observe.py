@@ -194,7 +194,7 @@ class Recorder(RankedPlugin):
             "epoch": epoch,
             "seconds": self.seconds,
             "images": self.images,
-            "done": min(self.done, 1.0),
+            "done": min(self.done, 0.99),
         }
         self.saver.save_if_due(self.strategy, note)
 

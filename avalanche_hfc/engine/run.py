@@ -206,8 +206,7 @@ class RunLoop:
         first, inside = note["step"], note["inside"]
         self.counts = counts_of(self.rows, len(self.steps))
         before = self.num_steps - 1 if self.strategy.trains_on_stream else first
-        done = min(note["done"], 0.99)  # version 0.1 noted 1 in the phases of a step
-        self.recorder.progress.begin([own.total for own in self.work], before + done)
+        self.recorder.progress.begin([step.total for step in self.work], before + note["done"])
         for step, experience in enumerate(self.benchmark.train_stream):
             self.steps[list(experience.classes_in_this_experience)] = step
             if step < first or (self.strategy.trains_on_stream and step < self.num_steps - 1):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
-from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.schema import CHOSEN, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import MEMORY, read_class_order
 from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, check_blocks, fitted
@@ -119,8 +119,6 @@ def leaf_of(recipe: Recipe, name: str) -> str:
     if len(matches) > 1:
         raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(matches)}.")
     if not matches:
-        for before, now in RENAMED.get(recipe.method.name, {}).items():
-            short |= dict.fromkeys((before, f"method.{before}"), f"method.{now}")
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )

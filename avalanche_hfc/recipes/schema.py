@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_type_hints
 
-from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.recipes.options import Option, Value, check
+from avalanche_hfc.recipes.options import HARDWARE, Option, Value, check
 from avalanche_hfc.recipes.signatures import (
     accepts,
     method_options,
@@ -33,21 +32,6 @@ CHOICES = {
     "train.schedule": ("constant", "cosine", "drops"),
     "train.precision": ("float32", "bfloat16", "float16"),
 }
-
-# By method, its options under the name of an earlier version -> today's
-RENAMED = {"hfc": {"recipe": "form"}}
-
-
-def with_current_names(held: Record) -> Json:
-    """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
-    current = dict(held)
-    method = current.get("method", {})
-    options = RENAMED.get(method.get("name"), {})
-    leaves = {f"method.{before}": f"method.{now}" for before, now in options.items()}
-    for part, names in (("method", options), ("sources", leaves), ("overrides", leaves)):
-        if part in current:
-            current[part] = {names.get(name, name): v for name, v in current[part].items()}
-    return current
 
 
 def positive(part: str, **numbers: float | int | None) -> None:
@@ -376,13 +360,12 @@ class Recipe:
             raise ValueError(
                 f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
             )
-
-        for leaf in ON_HARDWARE:
-            name, usual = leaf.removeprefix("train."), SINCE_0_1[leaf]
-            given = getattr(self.train, name)
-            if given != usual and not accepts(method, name):
+        for leaf, usual in HARDWARE.items():
+            name = leaf.removeprefix("train.")
+            value = getattr(self.train, name)
+            if value != usual and not accepts(method, name):
                 raise ValueError(
-                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {given}."
+                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {value}."
                 )
 
     def leaves(self) -> dict[str, Value]:
@@ -471,7 +454,7 @@ class Recipe:
         """Build a recipe from plain data.
 
         Args:
-            held: A return value of `as_dict`, of this version or of version 0.1.
+            held: A return value of `as_dict`.
 
         Returns:
             The recipe.
@@ -479,7 +462,6 @@ class Recipe:
         Raises:
             ValueError: If values are missing, unknown or not allowed.
         """
-        held = with_current_names(held)
         keys = {"name", "scale", *PARTS, "sources", "overrides"}
         wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
         if wrong:
@@ -489,7 +471,6 @@ class Recipe:
         }
         chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
         expected = set(leaf_options(*chosen))
-        leaves |= {leaf: SINCE_0_1[leaf] for leaf in expected - set(leaves) if leaf in SINCE_0_1}
         wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
         if wrong:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a report is made of. The page and the markdown show the same blocks."""
+"""What a report is made of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

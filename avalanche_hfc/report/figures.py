@@ -1,6 +1,4 @@
-"""Panels of curves with bands, and the heat map for print. matplotlib without pyplot: no window
-system, no global state.
-"""
+"""Panels of curves with bands. matplotlib without pyplot: no window system, no global state."""
 
 import re
 from collections.abc import Sequence
@@ -10,13 +8,12 @@ from io import BytesIO, StringIO
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from avalanche_hfc._types import Options
-from avalanche_hfc.report.fonts import drawable, text_settings
-from avalanche_hfc.report.style import HEAT, VARIABLES, Look, line_of, marker_of
+from avalanche_hfc.report.fonts import text_settings
+from avalanche_hfc.report.style import VARIABLES, Look, line_of, marker_of
 
 
 @dataclass(frozen=True)
@@ -181,67 +178,6 @@ def _legend(figure: Figure, grid: Sequence[Axes], columns: int) -> None:
             frameon=False,
             ncols=columns,
         )
-
-
-def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str, look: Look) -> Figure:
-    """Fractions as colours, empty where there is none.
-
-    Args:
-        table: A row per class in the order of arrival; index brought_in, class, name.
-        columns: Headings of the columns.
-        corner: What the columns are.
-        look: Where it is shown.
-    """
-    num_classes, num_columns = table.shape
-    row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
-    names = drawable([str(name) for name in table.index.get_level_values("name")])
-    texts = text_settings(names, look.font_size if row > 20 else 10)
-    with rc_context({**texts, "text.color": look.palette.ink}):
-        left, width, height = (
-            20 + 7.5 * max(map(len, names)),
-            60 * min(num_columns, 12),
-            row * num_classes,
-        )
-        size = (left + width + 90, height + 70)
-        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=look.palette.ground)
-        axes = figure.add_axes((left / size[0], 50 / size[1], width / size[0], height / size[1]))
-        picture = axes.imshow(
-            table,
-            cmap=ListedColormap(list(HEAT)),
-            vmin=0,
-            vmax=1,
-            aspect="auto",
-            interpolation="nearest",
-        )
-        every = -(-num_columns // 30)
-        axes.set_xticks(range(0, num_columns, every), columns[::every])
-        arrivals = table.index.get_level_values("brought_in")
-        firsts = [
-            row_index
-            for row_index in range(num_classes)
-            if not row_index or arrivals[row_index] != arrivals[row_index - 1]
-        ]
-        named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
-        axes.set_yticks(
-            named,
-            [
-                names[row_index] if row > 4 else f"from step {arrivals[row_index] + 1}"
-                for row_index in named
-            ],
-        )
-        axes.set_xlabel(corner, color=look.palette.muted)
-        axes.tick_params(colors=look.palette.muted, length=0)
-        axes.spines[:].set_visible(False)
-        for row_index in firsts[1:]:
-            axes.axhline(row_index - 0.5, color=look.palette.ground, linewidth=2)
-        beside = figure.add_axes(
-            ((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1])
-        )
-        bar = figure.colorbar(
-            picture, cax=beside, ticks=[0, 0.5, 1], format=lambda value, _: f"{value:.0%}"
-        )
-        bar.outline.set_visible(False)
-    return figure
 
 
 def as_png(figure: Figure) -> bytes:

@@ -1,6 +1,6 @@
 """Fonts for class names in any script: matplotlib warns about characters that its font lacks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from matplotlib.font_manager import fontManager, get_font
 from avalanche_hfc._types import Options
 
 FIRST = "DejaVu Sans"  # comes with matplotlib
-PLACEHOLDER = "□"
 
 
 def text_settings(texts: Iterable[str], size: float) -> Options:
@@ -29,19 +28,6 @@ def text_settings(texts: Iterable[str], size: float) -> Options:
         "font.family": [FIRST, *dict.fromkeys(filter(None, map(_family_with, _rare(texts))))],
         "text.parse_math": False,
     }
-
-
-def drawable(texts: Sequence[str]) -> list[str]:
-    """Replace characters that no installed font has by a box.
-
-    Args:
-        texts: Names in any script.
-
-    Returns:
-        The names; unchanged where a font has all of their characters.
-    """
-    boxes = {ord(sign): PLACEHOLDER for sign in _rare(texts) if _family_with(sign) is None}
-    return [text.translate(boxes) for text in texts]
 
 
 def _rare(texts: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from avalanche_hfc._types import Json, Record
 from avalanche_hfc.store.rows import row_digest
 
 FORMAT = 1
-CHECKSUM = "note_sha256"  # of the other entries; a note of an earlier version has none
+CHECKSUM = "note_sha256"  # of the other entries
 TYPES: Mapping[str, type | tuple[type, ...]] = {
     "bytes": int,
     "sha256": str,
@@ -63,8 +63,7 @@ def read_note(folder: Path) -> Json:
         raise Damaged("its note.json is not JSON") from None
     if not isinstance(note, dict) or note.get("format") != FORMAT:
         raise Damaged(f"its note.json is not of format {FORMAT}")
-    written = note.pop(CHECKSUM, None)
-    if written not in (None, checksum(note)):
+    if note.pop(CHECKSUM, None) != checksum(note):
         raise Damaged("its note.json is not what was written, by its checksum")
     for name, expected in TYPES.items():
         if name in note and not isinstance(note[name], expected):
@@ -86,8 +85,7 @@ def check_rows(note: Record, name: str, rows: Sequence[Record]) -> None:
     count = note["rows"][name]
     if len(rows) < count:
         raise RowsDamaged(f"rows that it was saved after are missing from {name}.csv")
-    written = note.get("rows_sha256", {}).get(name)  # an earlier version kept none
-    if written not in (None, row_digest(rows[:count]).hexdigest()):
+    if note["rows_sha256"][name] != row_digest(rows[:count]).hexdigest():
         raise RowsDamaged(
             f"the first {count} rows of {name}.csv are not what was written, by their checksum"
         )

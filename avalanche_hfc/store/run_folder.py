@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes.pretraining import is_pretraining, pretrain_command
-from avalanche_hfc.recipes.schema import Recipe, with_current_names
+from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.store.checkpoint_note import Damaged, check_rows, read_note
 from avalanche_hfc.store.lock import RunLock
@@ -134,14 +133,6 @@ class RunFolder:
                     "what. Choose another folder."
                 )
             return
-        written_by = str(held["versions"].get("avalanche_hfc"))
-        if written_by.startswith("0.1."):
-            raise ValueError(
-                f"{self.path} was made by version {written_by} of avalanche_hfc, which trained "
-                "otherwise: its rows cannot be completed by this one. Choose another folder, or "
-                f"resume it with avalanche_hfc=={written_by}. report, diff, predict and learn "
-                "read it."
-            )
         before, now = (placeless_settings(one) for one in (held["recipe"], recipe))
         changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
@@ -290,7 +281,7 @@ class TrainFile(RowFile):
 
 
 def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json | None:
-    """What recipe.json of a run folder holds, the recipe under today's names; None without one.
+    """What recipe.json of a run folder holds; None without one.
 
     Args:
         folder: The run folder.
@@ -318,7 +309,7 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
             raise ValueError(
                 f"{path} is damaged: {name} must be a {expected.__name__}, got {values[name]!r}."
             )
-    return {**content, "recipe": with_current_names(content["recipe"])}
+    return content
 
 
 def refuse_pretraining(folder: Path, held: Record) -> None:
@@ -389,27 +380,21 @@ def blank(value: object) -> object:
 
 
 def settings(recipe: Record) -> Json:
-    """The leaves of a recipe by dotted path, as JSON gives them back, with the values of those that
-    came after it was written. Where a value comes from is no setting.
+    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
+    no setting.
     """
-    held = flat_leaves(recipe)
-    return held | {leaf: SINCE_0_1[leaf] for leaf in ON_HARDWARE if leaf not in held}
+    flat: Json = {}
+    for name, value in json.loads(json.dumps(recipe)).items():
+        if isinstance(value, dict) and name not in NO_SETTINGS:
+            flat |= {f"{name}.{leaf}": held for leaf, held in value.items()}
+        elif name not in NO_SETTINGS:
+            flat[name] = value
+    return flat
 
 
 def placeless_settings(recipe: Record) -> Json:
     """The settings that two processes must share to train the same run, wherever the data is."""
-    held = settings(recipe)
-    held.pop(DATA_PLACE, None)
-    return held
-
-
-def flat_leaves(recipe: Record, prefix: str = "") -> Json:
-    flat: Json = {}
-    for name, value in json.loads(json.dumps(recipe)).items():
-        path = f"{prefix}{name}"
-        if path not in NO_SETTINGS:
-            flat |= flat_leaves(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
+    return {leaf: value for leaf, value in settings(recipe).items() if leaf != DATA_PLACE}
 
 
 def versions() -> dict[str, str]:

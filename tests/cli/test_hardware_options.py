@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from image_folders import content, hfc
+from image_folders import hfc
 
 from avalanche_hfc.cli.main import main
 from avalanche_hfc.recipes import recipe
@@ -46,20 +46,6 @@ def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
     assert held["recipe"]["train"]["precision"] == "bfloat16"
     full, half = (losses(rows(tmp_path / out, "train")) for out in ("full", "half"))
     assert full != half and full[0] == pytest.approx(half[0], rel=0.1)
-
-
-def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
-    hfc("run", NAME, *QUICK, "--out", tmp_path)
-    path = tmp_path / NAME / "0" / "recipe.json"
-    held = json.loads(path.read_text())
-    for leaf in ("micro_batch", "precision", "compile", "tf32", "channels_last"):
-        del held["recipe"]["train"][leaf], held["recipe"]["sources"][f"train.{leaf}"]
-    path.write_text(json.dumps(held))
-    before = content(tmp_path)
-    hfc("run", NAME, *QUICK, "--out", tmp_path)
-    assert content(tmp_path) == before
-    with pytest.raises(ValueError, match="train.precision float32, now bfloat16"):
-        hfc("run", NAME, *QUICK, "--out", tmp_path, "--precision", "bfloat16")
 
 
 def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):

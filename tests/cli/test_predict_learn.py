@@ -452,7 +452,7 @@ def test_a_report_draws_a_run_and_what_it_learned_later_as_one_chain(
     groups = group_runs(read_runs([finished, longer[0], other])[0])
     assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0]]
     hfc("report", finished, longer[0], "--out", tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text()
+    text = (tmp_path / "report" / "report.html").read_text()
     assert (
         "3 steps" in text
         and "1 recipe" in text
