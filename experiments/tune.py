@@ -24,7 +24,7 @@ from real_images.rows import MEASURES
 from tqdm import tqdm
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes import Recipe, override, recipe, untuned
 from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.report.paper_table import values_of
@@ -225,7 +225,7 @@ def train_all(
     """Train runs, with a call of `written` after each; the reasons of those that failed."""
     import torch
 
-    from avalanche_hfc.tasks.pool import outcomes
+    from avalanche_hfc.tasks.jobs import outcomes
 
     torch.set_num_threads(1)  # also where all are trained in this process
     failed = []

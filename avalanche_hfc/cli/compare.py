@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from avalanche_hfc._names import counted
-from avalanche_hfc.cli.device import device_option
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.seeds import seeds_of
+from avalanche_hfc.cli.options import announce_loading, device_option, seeds_of
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.user_data import PER_CLASS
 from avalanche_hfc.recipes.user_methods import is_user_method
@@ -138,7 +136,7 @@ def compare(
     if noted is not None:
         epochs = noted.epochs
         noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
-    from avalanche_hfc.cli.table_runs import end, run_missing
+    from avalanche_hfc.cli.tables import end, run_missing
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.store.data_files import refuse_other_data
     from avalanche_hfc.tasks.plan import real_data

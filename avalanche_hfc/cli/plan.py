@@ -8,10 +8,13 @@ from typing import Any
 import click
 
 from avalanche_hfc._names import counted
-from avalanche_hfc.cli.completion import recipes_and_tables
-from avalanche_hfc.cli.device import DEVICE_HELP
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.cli.options import (
+    DEVICE_HELP,
+    RecipeCommand,
+    announce_loading,
+    overrides_of,
+    recipes_and_tables,
+)
 from avalanche_hfc.recipes import SCALES, Recipe, override, recipe
 from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.user_data import with_data

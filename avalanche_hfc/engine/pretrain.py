@@ -23,8 +23,8 @@ from avalanche_hfc.benchmarks._draws import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.engine.build import by_decay
-from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.record import Saver
 from avalanche_hfc.engine.run import (
     check_device,
     check_room,

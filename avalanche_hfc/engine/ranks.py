@@ -13,8 +13,8 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.protocol import Resumable
+from avalanche_hfc.engine.record import Saver
 from avalanche_hfc.parallel import agree, backend_for, gather_objects, together, world
 from avalanche_hfc.parallel.layers import check_layers
 from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions

@@ -24,13 +24,13 @@ from avalanche_hfc._types import Experience, Json
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
-from avalanche_hfc.engine.interrupts import Interrupts
-from avalanche_hfc.engine.machine import cpu, default_workers, most_workers
-from avalanche_hfc.engine.observe import Recorder, Saver
+from avalanche_hfc.engine.machine import Interrupts, cpu, default_workers, most_workers
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import Resumable, runnable
 from avalanche_hfc.engine.ranks import NoRows, NoSaver, check_exact, check_same
-from avalanche_hfc.engine.step_rows import (
+from avalanche_hfc.engine.record import (
+    Recorder,
+    Saver,
     class_rows,
     confusion_rows,
     counts_of,

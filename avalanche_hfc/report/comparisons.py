@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_hfc._types import Record
+from avalanche_hfc.report.figures import LineKey, assign_colours
 from avalanche_hfc.report.numbers import over_seeds
-from avalanche_hfc.report.style import LineKey, assign_colours
 from avalanche_hfc.store.read import Group, RunData, group_runs, is_continued
 
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "class_order")

@@ -7,11 +7,18 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS, FURTHER_TABLES
-from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.figures import (
+    FOR_PRINT,
+    Curve,
+    LineKey,
+    Panel,
+    as_png,
+    assign_colours,
+    draw,
+)
 from avalanche_hfc.report.numbers import UNITS, per_run
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.paper_table import steps_of
-from avalanche_hfc.report.style import FOR_PRINT, LineKey, assign_colours
 from avalanche_hfc.report.tables import spread
 from avalanche_hfc.store.read import RunData, read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file

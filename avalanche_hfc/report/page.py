@@ -10,24 +10,22 @@ import jinja2
 import pandas as pd
 
 from avalanche_hfc.report.blocks import Heading, Plot, Report, Section
-from avalanche_hfc.report.class_maps import classes
+from avalanche_hfc.report.classes import PicturesOfRun, classes, exemplars
 from avalanche_hfc.report.comparisons import Comparison, comparisons_of
-from avalanche_hfc.report.exemplars import exemplars
-from avalanche_hfc.report.figures import as_svg, draw
-from avalanche_hfc.report.numbers import shared_class_table
-from avalanche_hfc.report.pictures import PicturesOfRun
-from avalanche_hfc.report.recipe_values import origins, recipe_values
-from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
-from avalanche_hfc.report.sentences import subtitle, title
-from avalanche_hfc.report.style import (
+from avalanche_hfc.report.figures import (
     MARKERS,
     NARROW,
     SERIES,
     WIDE,
+    as_svg,
+    draw,
     marker_of,
     style_rules,
 )
-from avalanche_hfc.report.training_losses import acting, losses
+from avalanche_hfc.report.numbers import shared_class_table
+from avalanche_hfc.report.recipe_values import acting, losses, origins, recipe_values
+from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
+from avalanche_hfc.report.sentences import subtitle, title
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import replace_file
 

@@ -8,9 +8,17 @@ from matplotlib.figure import Figure
 
 from avalanche_hfc.recipes import PaperCell, Recipe, TableCell
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.figures import (
+    FOR_PRINT,
+    PRINT,
+    Curve,
+    LineKey,
+    Panel,
+    as_png,
+    assign_colours,
+    draw,
+)
 from avalanche_hfc.report.numbers import measures, over_epochs
-from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
 from avalanche_hfc.store.read import RunData
 
 

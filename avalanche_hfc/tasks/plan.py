@@ -22,8 +22,8 @@ from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.data import DATA_SETS, Root, plan_of, read_source
 from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.record import judge
 from avalanche_hfc.engine.run import check_device, peak_memory
-from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.describe import later_epochs, phases_by_step, sizes_of
 from avalanche_hfc.recipes.options import CORRECTION_ROUNDS, LATER_EPOCHS

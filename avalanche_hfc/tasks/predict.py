@@ -12,7 +12,7 @@ from avalanche_hfc.benchmarks._decode import read_image
 from avalanche_hfc.benchmarks._tree import IRREGULAR, OTHER_FILE, scan_all
 from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.models.modes import evaluation_mode
-from avalanche_hfc.tasks.finished_run import FinishedRun
+from avalanche_hfc.tasks.trained_run import FinishedRun
 
 HEAD, NEAREST = "head", "nearest mean"  # the classifiers by name
 Ranked = list[tuple[str, float]]

@@ -13,10 +13,19 @@ from PIL import Image
 
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, HOSTS, PRACTICAL
-from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
-from avalanche_hfc.report.fonts import text_settings
+from avalanche_hfc.report.figures import (
+    FOR_PRINT,
+    HEAT,
+    PRINT,
+    Curve,
+    LineKey,
+    Panel,
+    as_png,
+    assign_colours,
+    draw,
+    text_settings,
+)
 from avalanche_hfc.report.numbers import shared_class_table
-from avalanche_hfc.report.style import FOR_PRINT, HEAT, PRINT, LineKey, assign_colours
 from avalanche_hfc.store.read import RunData
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED

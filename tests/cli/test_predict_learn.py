@@ -21,10 +21,9 @@ from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.store.read import group_runs, read_runs
 from avalanche_hfc.store.run_folder import TIMES
-from avalanche_hfc.tasks.finished_run import FinishedRun
 from avalanche_hfc.tasks.learn import accuracies
 from avalanche_hfc.tasks.predict import predict
-from avalanche_hfc.tasks.trained_run import load_run
+from avalanche_hfc.tasks.trained_run import FinishedRun, load_run
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]

@@ -31,7 +31,7 @@ RUN = (
 def hfc(tmp_path, monkeypatch, capsys):
     """The command in a folder with four classes of photos: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.cli.loading.silence_host", lambda: None)
+    monkeypatch.setattr("avalanche_hfc.cli.options.silence_host", lambda: None)
     make_folder(tmp_path / "photos", ["ant", "bee", "cat", "dog"])
 
     def call(*arguments):

@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
-from avalanche_hfc.cli.run import moved_before
+from avalanche_hfc.cli.train import moved_before
 from avalanche_hfc.engine import ranks as engine_ranks
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder

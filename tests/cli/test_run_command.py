@@ -25,7 +25,7 @@ def hfc(tmp_path, monkeypatch, capsys):
     """The command in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "avalanche_hfc.cli.loading.silence_host", lambda: None
+        "avalanche_hfc.cli.options.silence_host", lambda: None
     )  # it lasts as long as the process
 
     def call(*arguments):

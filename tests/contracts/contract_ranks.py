@@ -27,8 +27,8 @@ from avalanche_hfc.benchmarks._images import FileImages, Source
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.record import judge
 from avalanche_hfc.engine.run import run
-from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.parallel import Share, agree, on_first, world
 from avalanche_hfc.parallel.layers import check_layers, taken, use_global_layers

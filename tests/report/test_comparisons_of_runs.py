@@ -13,18 +13,20 @@ from synthetic_runs import DIGITS, HUNDRED, METHODS, write_run, write_runs
 from avalanche_hfc.recipes.options import METHODS as ALL_METHODS
 from avalanche_hfc.report.blocks import Heading, Heat, Plot, Report, Section, Table, Text
 from avalanche_hfc.report.comparisons import comparisons_of
-from avalanche_hfc.report.figures import Curve, Panel, draw
-from avalanche_hfc.report.numbers import best_of, chance_levels, confusion_shares, never_learned
-from avalanche_hfc.report.page import as_html, make_report
-from avalanche_hfc.report.style import (
+from avalanche_hfc.report.figures import (
     FOR_PRINT,
     MARKERS,
     METHOD_COLOURS,
     SERIES,
+    Curve,
     LineKey,
+    Panel,
     assign_colours,
+    draw,
     marker_of,
 )
+from avalanche_hfc.report.numbers import best_of, chance_levels, confusion_shares, never_learned
+from avalanche_hfc.report.page import as_html, make_report
 from avalanche_hfc.store.read import read_runs
 
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageColor
 
 from avalanche_hfc.recipes import DEMO_METHODS
 from avalanche_hfc.report.demo import draw_curves, rows_of, summary_of, table
-from avalanche_hfc.report.style import METHOD_COLOURS, SERIES
+from avalanche_hfc.report.figures import METHOD_COLOURS, SERIES
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import RUN_COLUMNS
 

@@ -13,18 +13,21 @@ from synthetic_runs import HUNDRED, METHODS, write_run, write_runs
 
 from avalanche_hfc.report import pictures_of, write_report
 from avalanche_hfc.report.blocks import Heat
-from avalanche_hfc.report.figures import Curve, Panel, as_svg, draw
-from avalanche_hfc.report.page import as_html, make_report
-from avalanche_hfc.report.pictures import as_address
-from avalanche_hfc.report.style import (
+from avalanche_hfc.report.classes import as_address
+from avalanche_hfc.report.figures import (
     FOR_PRINT,
     HEAT,
     NARROW,
     SERIES,
     SERIES_DARK,
     WIDE,
+    Curve,
+    Panel,
+    as_svg,
+    draw,
     heat_colour,
 )
+from avalanche_hfc.report.page import as_html, make_report
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from avalanche_hfc.tasks.pool import outcomes
+from avalanche_hfc.tasks.jobs import outcomes
 
 
 def test_outcomes_come_in_order_with_one_job_and_an_error_is_one_of_them():

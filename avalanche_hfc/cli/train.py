@@ -2,8 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,20 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from avalanche_hfc.cli.completion import recipes
-from avalanche_hfc.cli.device import device_option
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.cli.options import (
+    RecipeCommand,
+    allow_code,
+    announce_loading,
+    device_option,
+    overrides_of,
+    recipes,
+    seeds_of,
+)
 from avalanche_hfc.cli.ranks import check_ranks, first, launch, launch_note, launched, restarted
-from avalanche_hfc.cli.seeds import seeds_of
-from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers
+from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers, silence_host
 from avalanche_hfc.engine.progress import Progress, Several
 from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun, set_aside
@@ -274,3 +279,211 @@ def tell(chosen: Recipe, seed: int, run_folder: RunFolder) -> None:
         f"{chosen.name}, seed {seed}: accuracy {', '.join(numbers)} on {last['classes']} "
         f"classes. Rows: {run_folder.path}"
     )
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    "data_root",
+    type=click.Path(path_type=Path),
+    help="Where the data is, if it is no longer where it was.",
+)
+@click.option("--verify-data", is_flag=True, help="Read all images again to compare them.")
+@device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(0, most_workers()),
+    help=WORKERS_HELP,
+)
+@allow_code
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Write the curves for TensorBoard, too, into the run's folder tensorboard.",
+)
+def resume(
+    run: Path, workers: int | None, tensorboard: bool, allow_code: bool, **options: Any
+) -> None:
+    """Train the rest of RUN, a run folder of `hfc run` or `hfc learn`.
+
+    Recipe, seed and data are those that the folder names. RUN may be the folder of a recipe that
+    holds one run. A finished run is left as it is.
+    """
+    announce_loading()
+    from avalanche_hfc.tasks.learn import resume as train_rest
+    from avalanche_hfc.tasks.trained_run import read_run
+
+    folder, metadata, recipe = read_run(run, allow_code=allow_code)
+    if folder.finished:
+        click.echo("This run is finished; nothing was done.", err=True)
+    else:
+        title = f"{recipe.name}, seed {metadata['seed']}"
+        with shown(title, folder, ["hfc", *sys.argv[1:]], tensorboard) as progress:
+            train_rest(
+                run, num_workers=workers, progress=progress, allow_code=allow_code, **options
+            )
+    tell(recipe, metadata["seed"], folder)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("new_folder", type=click.Path(path_type=Path))
+@click.option(
+    "--epochs", type=click.IntRange(min=1), help="Of the new step; as in the run if not given."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run folder of the longer run  [default: beside RUN]",
+)
+@click.option(
+    "--data",
+    "data_root",
+    type=click.Path(path_type=Path),
+    help="Where the data of RUN is, if it is no longer where it was.",
+)
+@click.option("--verify-data", is_flag=True, help="Read all images of RUN again to compare them.")
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Leave out files of NEW_FOLDER that are not readable images, as for a RUN trained so.",
+)
+@device_option
+@allow_code
+def learn(
+    run: Path,
+    new_folder: Path,
+    epochs: int | None,
+    out: Path | None,
+    data_root: Path | None,
+    verify_data: bool,
+    skip_bad: bool,
+    device: str,
+    allow_code: bool,
+) -> None:
+    """Teach the finished RUN the classes of NEW_FOLDER, as one more step, then evaluate old and new
+    classes.
+
+    NEW_FOLDER holds a folder of images for each class, or train/ and test/ with such folders. RUN
+    is only read: the longer run has a folder of its own, with all rows, and can be used as RUN
+    again. RUN may also be the folder of a recipe that holds one run.
+    """
+    announce_loading()
+    from avalanche_hfc.cli.run_progress import RunBar
+    from avalanche_hfc.tasks.learn import accuracies
+    from avalanche_hfc.tasks.learn import learn as teach
+
+    bar = RunBar(f"{run} + {new_folder.name}")
+    try:
+        folder = teach(
+            run,
+            new_folder,
+            epochs=epochs,
+            out=out,
+            data_root=data_root,
+            device=device,
+            progress=bar,
+            verify_data=verify_data,
+            skip_bad=skip_bad,
+            allow_code=allow_code,
+        )
+    finally:
+        bar.close()
+    judged = accuracies(folder, allow_code=allow_code)
+    for word, before in (("old", f"; {judged['before'].accuracy:.4f} before"), ("new", "")):
+        found = judged[word]
+        click.echo(
+            f"{word} classes: accuracy {found.accuracy:.4f} on {found.classes} classes, "
+            f"{found.images} test images{before}"
+        )
+    click.echo(f"Rows: {folder}")
+
+
+def settings_as_options(command: Callable) -> Callable:
+    """An option for every field of PretrainRecipe."""
+    for field in reversed(fields(PretrainRecipe)):
+        option_type: Any = click.Choice(DTYPES) if field.name == "dtype" else field.type
+        command = click.option(
+            f"--{field.name.replace('_', '-')}",
+            type=option_type,
+            default=field.default,
+            show_default=field.default is not None,
+            help=field.metadata["help"],
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("pretrained"),
+    show_default=True,
+    help="Run folder.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of weights, batches, crops and masks.",
+)
+@device_option
+@settings_as_options
+def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> None:
+    """Pre-train a ViT on the images of DATA, without labels, as a masked autoencoder.
+
+    DATA is a folder of images, at any depth, or an npz file with x_train. Writes
+    OUT/encoder.safetensors, which --model.weights of `hfc run` loads. The same command resumes a
+    run that was stopped.
+    """
+    recipe = PretrainRecipe(**{name: value for name, value in values.items() if value is not None})
+    announce_loading()
+    from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
+    from avalanche_hfc.engine.pretrain import PICTURES, WEIGHTS, check_pretraining, epochs_kept
+    from avalanche_hfc.engine.pretrain import pretrain as train
+
+    check_pretraining(recipe, seed, out, device)
+    images = read_unlabelled(data, recipe.image_size)
+    for remark in images.remarks:
+        click.echo(remark, err=True)
+    was_finished = RunFolder(out).finished
+    bar = _bar(recipe.epochs, out)
+    try:
+        train(recipe, seed, out, images, device=device, progress=bar)
+    except KeyboardInterrupt:
+        bar.close()
+        again, kept = shlex.join(["hfc", *sys.argv[1:]]), epochs_kept(out)
+        click.echo(
+            f"\nhfc: stopped. {out} keeps {kept} of {recipe.epochs} epochs. This goes on with "
+            f"epoch {kept + 1}:\n{again}",
+            err=True,
+        )
+        sys.exit(130)
+    finally:
+        bar.close()
+    if was_finished:
+        click.echo("This pre-training is finished; nothing was done.", err=True)
+    click.echo(f"Weights: {out / WEIGHTS}. Reconstructions: {out / PICTURES}.")
+
+
+def _bar(epochs: int, out: Path) -> Any:
+    from avalanche_hfc.cli.run_progress import RunBar
+
+    class PretrainBar(RunBar):
+        """A bar on a terminal, a line per epoch elsewhere."""
+
+        words = "pre-training"
+
+        def describe(self) -> str:
+            return self.words
+
+        def epoch(self, row: Mapping[str, Any]) -> None:
+            self.words = f"epoch {row['epoch'] + 1}/{epochs}: loss {row['loss']:.4f}"
+            self.bar.set_description_str(self.words)
+            if self.bar.disable:
+                click.echo(f"{self.words}, {row['seconds']:.0f} s", err=True)
+
+    return PretrainBar(f"pre-training in {out}")
