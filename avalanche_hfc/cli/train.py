@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,12 @@ from avalanche_hfc.cli.options import (
 )
 from avalanche_hfc.cli.ranks import check_ranks, first, launch, launch_note, launched, restarted
 from avalanche_hfc.engine.machine import WORKERS_HELP, most_workers, silence_host
-from avalanche_hfc.engine.progress import Progress, Several
+from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.pretraining import DTYPES, PretrainRecipe
 from avalanche_hfc.recipes.user_data import memory_line, with_data
 from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.table import TableRun, set_aside
+from avalanche_hfc.tasks.table import TableRun, finished, set_aside
 
 
 def read_several_seeds(
@@ -119,43 +119,33 @@ def run(
         raise click.UsageError("Choose --seed or --seeds, not both.")
     if first():
         announce_loading()
-    values = overrides_of(context.args)
-    chosen = with_data(override(recipe(name), values), data_root, skip_bad=skip_bad)
+    changed = override(recipe(name), overrides_of(context.args))
+    chosen = with_data(changed, data_root, skip_bad=skip_bad)
     if ranks is not None:
         check_ranks(ranks, chosen.train.batch_size)
-    if download and not launched():
-        download_data(chosen, data_root)
-    runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
-    if ranks is not None and ranks > 1 and not launched():
-        launch(ranks, device)
-    if launched():
-        train_on_ranks(
-            chosen,
-            runs,
-            out,
-            fresh=fresh,
-            data_root=data_root,
-            device=device,
-            download=download,
-            **options,
-        )
-        return
-    move = partial(move_aside, runs, out) if fresh else None
-    if move is None:
-        for each in runs:
-            RunFolder(each.folder).check(chosen.as_dict(), each.seed)
-    for each in runs:
-        run_folder = RunFolder(each.folder)
-        if move is None and run_folder.finished:
-            if "data" in chosen.paths:
-                from avalanche_hfc.store.data_files import refuse_other_place
+        if ranks > 1 and not launched():
+            launch(ranks, device)
+    from avalanche_hfc.engine.ranks import join
+    from avalanche_hfc.engine.run import check_device
+    from avalanche_hfc.parallel import agree, on_first
 
-                refuse_other_place(run_folder, str(chosen.paths["data"]), skip_bad=skip_bad)
-            click.echo("This run is finished; nothing was done.", err=True)
-        else:
-            options |= {"data_root": data_root, "device": device, "set_aside": move}
-            train(chosen, each.seed, run_folder, **options)
-        tell(chosen, each.seed, run_folder)
+    silence_host()
+    device = join(check_device(device))
+    if download:
+        on_first(lambda: download_data(chosen, data_root))
+    runs = [TableRun(chosen, each, out / chosen.name / str(each)) for each in seeds or (seed,)]
+    agree("--fresh", str(fresh))  # it decides what the ranks do next
+    move = partial(move_aside, runs, out) if fresh else None
+    if on_first(lambda: moved_before(runs)):
+        move = None
+    done = on_first(lambda: [each.seed for each in finished(runs)]) if move is None else []
+    for each in runs:
+        if each.seed not in done:
+            train(each, data_root=data_root, device=device, set_aside=move, **options)
+        elif first():
+            leave_finished(each, skip_bad)
+        if first():
+            tell(chosen, each.seed, RunFolder(each.folder))
         move = None  # the first run has moved all
 
 
@@ -168,8 +158,18 @@ def download_data(chosen: Recipe, folder: Path | None) -> None:
     download_cifar100(folder)
 
 
+def leave_finished(run: TableRun, skip_bad: bool) -> None:
+    """Say that a run is finished; refuse one that was trained on other data."""
+    if "data" in run.recipe.paths:
+        from avalanche_hfc.store.data_files import refuse_other_place
+
+        data = str(run.recipe.paths["data"])
+        refuse_other_place(RunFolder(run.folder), data, skip_bad=skip_bad)
+    click.echo("This run is finished; nothing was done.", err=True)
+
+
 def move_aside(runs: Sequence[TableRun], out: Path) -> dict[str, str]:
-    """Move all these runs aside, and tell where they are. What the new recipe.json is to hold."""
+    """Move all these runs aside, and say where they are. What the new recipe.json is to hold."""
     old = set_aside(runs, out)
     if old is not None:
         click.echo(f"What was there is in {old / runs[0].recipe.name} now.", err=True)
@@ -182,80 +182,32 @@ def moved_before(runs: Sequence[TableRun]) -> bool:
     return any(note.get("launch") == launch_note()["launch"] for note in notes)
 
 
-def train_on_ranks(
-    chosen: Recipe,
-    runs: Sequence[TableRun],
-    out: Path,
-    *,
-    fresh: bool,
-    device: str,
-    download: bool,
-    **options: Any,
-) -> None:
-    """Train as one of several ranks. Rank 0 alone asks for the folder, and prints."""
-    from avalanche_hfc.engine.ranks import join
-    from avalanche_hfc.engine.run import check_device
+def train(run: TableRun, *, tensorboard: bool, workers: int | None, **options: Any) -> None:
+    """Train a run; rank 0 shows it."""
     from avalanche_hfc.engine.run import run as run_recipe
-    from avalanche_hfc.parallel import agree, on_first
 
-    silence_host()
-    device = join(check_device(device))
-    agree("--fresh", str(fresh))  # it decides what they do next
-    if download:
-        on_first(lambda: download_data(chosen, options["data_root"]))
-    move = partial(move_aside, runs, out) if fresh else None
-    if fresh and on_first(lambda: moved_before(runs)):
-        move = None
-    for each in runs:
-        run_folder = RunFolder(each.folder)
-        if first():
-            train(chosen, each.seed, run_folder, device=device, set_aside=move, **options)
-            tell(chosen, each.seed, run_folder)
-        else:
-            own = {name: options[name] for name in ("data_root", "verify_data")}
-            run_recipe(
-                chosen,
-                each.seed,
-                each.folder,
-                device=device,
-                num_workers=options["workers"],
-                set_aside=move,
-                **own,
-            )
-        move = None  # the first run has moved all
-
-
-def train(
-    chosen: Recipe,
-    seed: int,
-    run_folder: RunFolder,
-    *,
-    tensorboard: bool,
-    workers: int | None,
-    **options: Any,
-) -> None:
-    line = memory_line(chosen)
+    line = memory_line(run.recipe) if first() else None
     if line is not None:
         click.echo(line, err=True)
-    from avalanche_hfc.engine.run import run as run_recipe
-
     again = ["hfc", *(word for word in sys.argv[1:] if word != "--fresh")]
-    with shown(f"{chosen.name}, seed {seed}", run_folder, again, tensorboard) as progress:
-        run_recipe(chosen, seed, run_folder.path, num_workers=workers, progress=progress, **options)
+    showing = shown(str(run), RunFolder(run.folder), again, tensorboard)
+    with showing if first() else nullcontext() as progress:
+        run_recipe(*run, num_workers=workers, progress=progress, **options)
 
 
 @contextmanager
 def shown(
     title: str, run_folder: RunFolder, again: Sequence[str], tensorboard: bool
 ) -> Iterator[Progress]:
-    """What is told of a training inside: a bar, and curves for TensorBoard. Ctrl-C ends the process
-    with `again`, the command that resumes it.
+    """Show a training inside as a bar, and as curves for TensorBoard. Ctrl-C ends the process with
+    `again`, the command that resumes it.
     """
-    from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
+    from avalanche_hfc.cli.run_progress import RunBar, TensorBoardBar
 
-    bar = RunBar(title)
+    folder = run_folder.path / "tensorboard"
+    bar = TensorBoardBar(title, folder) if tensorboard else RunBar(title)
     try:
-        yield Several([bar, TensorBoard(run_folder.path / "tensorboard")] if tensorboard else [bar])
+        yield bar
     except KeyboardInterrupt:
         bar.close()
         click.echo(

@@ -1,10 +1,7 @@
-"""One run on several ranks: who joins, what they must have in common, and what ranks other than the
-first have in place of a run folder.
-"""
+"""One run on several ranks: who joins, and what they must have in common."""
 
 import json
 import os
-from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import torch
@@ -13,11 +10,9 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.engine.protocol import Resumable
-from avalanche_hfc.engine.record import Saver
 from avalanche_hfc.parallel import agree, backend_for, gather_objects, together, world
 from avalanche_hfc.parallel.layers import check_layers
-from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
+from avalanche_hfc.store.run_folder import placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.ranks import check_batch, weights_digest
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
@@ -99,33 +94,3 @@ def check_exact(strategy: SupervisedTemplate, benchmark: SplitBenchmark) -> None
     together(lambda: check_layers(strategy.model))
     agree("the data", together(benchmark.fingerprint))
     agree("the weights of the model", weights_digest(strategy.model))
-
-
-class NoRows(RunRows):
-    """The rows of a rank that writes none."""
-
-    def __init__(self) -> None:
-        self.files = {}
-
-    def add(self, name: str, rows: Iterable[Record]) -> None:
-        """Drop the rows: rank 0 writes them."""
-
-    def read(self, name: str) -> list[dict[str, str]]:
-        return []
-
-    def keep(self, counts: Mapping[str, int]) -> None:
-        """Nothing to drop."""
-
-
-class NoSaver(Saver):
-    """The checkpoints of a rank that writes none."""
-
-    def __init__(self) -> None:
-        """Nothing is saved, so there is no folder."""
-
-    def save_if_due(self, training: Resumable, note: Record) -> bool:
-        """Rank 0 saves."""
-        return False
-
-    def save(self, training: Resumable, note: Record) -> None:
-        """Rank 0 saves."""

@@ -18,7 +18,6 @@ from torch.utils.data import Dataset, Subset
 from avalanche_hfc._types import Record, State, Strategy
 from avalanche_hfc.engine.machine import Interrupts
 from avalanche_hfc.engine.progress import Progress, StepWork
-from avalanche_hfc.engine.protocol import Resumable, RunnableStrategy
 from avalanche_hfc.metrics import (
     StepCounts,
     accuracy,
@@ -117,7 +116,7 @@ class Saver:
         self._took = 0.0
         self._ended = -math.inf
 
-    def save_if_due(self, training: Resumable, note: Record) -> bool:
+    def save_if_due(self, training: Strategy, note: Record) -> bool:
         """Save where it is time to; whether it was."""
         wait = self._took / COST if self.interval is None else self.interval
         due = time.perf_counter() - self._ended >= wait
@@ -125,7 +124,7 @@ class Saver:
             self.save(training, note)
         return due
 
-    def save(self, training: Resumable, note: Record) -> None:
+    def save(self, training: Strategy, note: Record) -> None:
         """Nothing for a training without a state, such as Avalanche's own."""
         if training.resumable:
             self.write(training.state_dict(), note)
@@ -146,24 +145,19 @@ class Recorder(RankedPlugin):
     needs: epochs are recorded whole.
     """
 
-    strategy: RunnableStrategy
-    rows: RunRows
-    saver: Saver
+    strategy: Strategy
+    rows: RunRows | None = None
+    saver: Saver | None = None
 
     def __init__(self, progress: Progress, seed: int, interrupts: Interrupts | None = None):
         super().__init__()
         self.progress, self.seed = progress, seed
         self.interrupts = interrupts or Interrupts()
         self.weight_spread = WeightSpread()
-        self.step = 0
-        self.seconds_before, self.images = (
-            0.0,
-            0,
-        )  # of the step: what earlier processes trained; images of all of it
-        self._start = time.perf_counter()
         self._begin_epoch(0)
 
-    def begin(self, strategy: RunnableStrategy, rows: RunRows, saver: Saver) -> None:
+    def begin(self, strategy: Strategy, rows: RunRows | None, saver: Saver | None) -> None:
+        """Where to write; None on ranks that write nothing."""
         self.strategy, self.rows, self.saver = strategy, rows, saver
         strategy.draw_seed = self.seed
 
@@ -246,12 +240,15 @@ class Recorder(RankedPlugin):
         trained: Module,
     ) -> None:
         self.images += self._num_images
+        losses = self._losses()
+        if self.rows is None or self.saver is None:
+            return
         row = {
             "step": self.step,
             "phase": phase,
             "epoch": epoch,
             "lr": lr,
-            **{f"{LOSS}{name}": value for name, value in self._losses().items()},
+            **{f"{LOSS}{name}": value for name, value in losses.items()},
             **self.weight_spread.numbers(),
             "accuracy": None,
             "images_per_second": round(
@@ -290,7 +287,7 @@ class Recorder(RankedPlugin):
 BATCH = 128  # images of an evaluation that are judged at once
 
 
-def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
+def judge(strategy: Strategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
     """One pass with what the strategy predicts with: its head, and the nearest means where it has
     them. Each rank judges a part of the images, in the batches of one rank.
     """
@@ -319,9 +316,7 @@ def judge(strategy: RunnableStrategy, data: Dataset, steps: Int[Tensor, "C"]) ->
     return StepCounts(cells, *summed)
 
 
-def summary(
-    strategy: RunnableStrategy, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]
-) -> Record:
+def summary(strategy: Strategy, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> Record:
     """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier,
     head or nearest means.
 
@@ -365,7 +360,7 @@ def confusion_rows(step: int, counts: StepCounts) -> Iterator[Record]:
         yield {"step": step, "class": k, "predicted": predicted, "count": number}
 
 
-def exemplar_rows(step: int, strategy: RunnableStrategy) -> Iterator[Record]:
+def exemplar_rows(step: int, strategy: Strategy) -> Iterator[Record]:
     """Ranked positions after the step."""
     for k, positions in strategy.exemplars().items():
         for rank, position in enumerate(positions.tolist()):

@@ -240,10 +240,10 @@ class RunRows:
             check_rows(note, name, self.read(name))
 
     def keep(self, counts: Mapping[str, int]) -> None:
-        """Drop the rows behind the first `counts` of each file."""
+        """Drop the rows behind the first `counts` of each file; all of a file without a count."""
         for name, file in self.files.items():
-            if file.count > counts[name]:
-                file.replace(file.rows()[: counts[name]])
+            if file.count > counts.get(name, 0):
+                file.replace(file.rows()[: counts.get(name, 0)])
 
 
 class TrainFile(RowFile):

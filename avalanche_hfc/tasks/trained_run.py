@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from avalanche_hfc._types import Json
+from avalanche_hfc._types import Json, Strategy
 from avalanche_hfc.benchmarks.transforms import Transform
 from avalanche_hfc.engine.build import (
     build_model,
@@ -20,7 +20,7 @@ from avalanche_hfc.engine.build import (
     without_weights,
 )
 from avalanche_hfc.engine.data import image_mode, image_transform
-from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.protocol import runnable
 from avalanche_hfc.engine.run import check_device, load_state
 from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.plugins.features import feature_function
@@ -96,7 +96,7 @@ class FinishedRun:
                 f"{self.folder.csv('classes')} has no column class, name or brought_in."
             ) from None
 
-    def strategy(self, device: str = "cpu") -> RunnableStrategy:
+    def strategy(self, device: str = "cpu") -> Strategy:
         """As it was at the end of the run."""
         recipe = for_any_device(without_weights(self.recipe))
         strategy = runnable(
@@ -224,7 +224,7 @@ def load_run(path: Path | str, *, device: str = "cpu", allow_code: bool = False)
     )
 
 
-def classifier(strategy: RunnableStrategy, embed: FeatureExtractor, ids: list[int]) -> nn.Module:
+def classifier(strategy: Strategy, embed: FeatureExtractor, ids: list[int]) -> nn.Module:
     """The module that predicts as the strategy does in evaluation."""
     if strategy.inference != "nme":
         return strategy.predictor

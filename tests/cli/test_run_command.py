@@ -10,8 +10,7 @@ import pytest
 from tiny_runs import rows_of
 
 from avalanche_hfc.cli import main
-from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
-from avalanche_hfc.engine.progress import Several
+from avalanche_hfc.cli.run_progress import RunBar, TensorBoardBar
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder
 
@@ -219,7 +218,7 @@ def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, 
 def test_curves_for_tensorboard_hold_the_numbers_of_the_rows(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    told(Several([TensorBoard(tmp_path)]))
+    told(TensorBoardBar("a run", tmp_path))
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [
