@@ -101,7 +101,7 @@ def read_seeds(context: click.Context, parameter: click.Parameter, text: str) ->
     help="Folder of the page; the runs are in OUT/runs.",
 )
 @device_option
-@click.option("--skip-bad", is_flag=True, help="Leave out files of DATA that are no images.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files of DATA that are not images.")
 def compare(
     data: Path,
     methods: str,

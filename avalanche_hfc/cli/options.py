@@ -161,7 +161,7 @@ def overrides_of(arguments: Iterable[str]) -> dict[str, str]:
         if not sign:
             text = value_after(word, rest)[0]
         if name in overrides:
-            raise click.UsageError(f"--{name} is given twice.")
+            raise click.UsageError(f"--{name} is given more than once.")
         overrides[name] = text
     return overrides
 
@@ -213,7 +213,7 @@ RUN_OPTIONS = (
         type=click.IntRange(0, most_workers()),
         help=WORKERS_HELP,
     ),
-    click.option("--no-run", is_flag=True, help="Take what is there; run nothing."),
+    click.option("--no-run", is_flag=True, help="Use the runs that are finished; run nothing."),
     click.option(
         "--commands",
         is_flag=True,

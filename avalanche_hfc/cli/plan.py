@@ -150,7 +150,7 @@ def tell_table(
     click.echo(
         f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
     )
-    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at the most")
+    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at most")
     tell_disk(
         seeds * sum(estimate.disk for estimate in estimates),
         "all runs, up to three checkpoints each",
@@ -180,7 +180,7 @@ def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None
     )
     click.echo(f"          network, exemplars, checkpoints and files {duration(estimate.fixed)}")
     click.echo(
-        f"  memory  {size(estimate.memory)} at the most, "
+        f"  memory  {size(estimate.memory)} at most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
     tell_disk(

@@ -96,7 +96,7 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
     for name in given:
         others = without({run.recipe.name: run.recipe for run in runs}.values(), name)
         if others:
-            click.echo(f"--{name} has no meaning for {', '.join(others)}.", err=True)
+            click.echo(f"--{name} has no effect on {', '.join(others)}.", err=True)
 
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:

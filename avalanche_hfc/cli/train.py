@@ -72,7 +72,7 @@ def read_several_seeds(
 )
 @device_option
 @click.option("--data", "data_root", type=click.Path(path_type=Path), help="Where the data is.")
-@click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are no images.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files of --data that are not images.")
 @click.option(
     "--download", is_flag=True, help="Download CIFAR-100 first, unless it is in the folder."
 )
@@ -87,8 +87,8 @@ def read_several_seeds(
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
-    help="Train on so many processes of this machine, one for each GPU or a part of the cores: "
-    "each has its share of every batch, and the rows are those of one process up to rounding.",
+    help="Number of processes on this machine, one for each GPU or a part of the cores. Each has "
+    "its share of every batch; the rows are those of one process up to rounding.",
 )
 @click.option(
     "--tensorboard",
@@ -165,7 +165,7 @@ def leave_finished(run: TableRun, skip_bad: bool) -> None:
 
         data = str(run.recipe.paths["data"])
         refuse_other_place(RunFolder(run.folder), data, skip_bad=skip_bad)
-    click.echo("This run is finished; nothing was done.", err=True)
+    click.echo("This run is already finished; nothing was done.", err=True)
 
 
 def move_aside(runs: Sequence[TableRun], out: Path) -> dict[str, str]:
@@ -239,7 +239,7 @@ def tell(chosen: Recipe, seed: int, run_folder: RunFolder) -> None:
     "--data",
     "data_root",
     type=click.Path(path_type=Path),
-    help="Where the data is, if it is no longer where it was.",
+    help="Where the data is, if it has moved.",
 )
 @click.option("--verify-data", is_flag=True, help="Read all images again to compare them.")
 @device_option
@@ -268,7 +268,7 @@ def resume(
 
     folder, metadata, recipe = read_run(run, allow_code=allow_code)
     if folder.finished:
-        click.echo("This run is finished; nothing was done.", err=True)
+        click.echo("This run is already finished; nothing was done.", err=True)
     else:
         title = f"{recipe.name}, seed {metadata['seed']}"
         with shown(title, folder, ["hfc", *sys.argv[1:]], tensorboard) as progress:
@@ -282,7 +282,7 @@ def resume(
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("new_folder", type=click.Path(path_type=Path))
 @click.option(
-    "--epochs", type=click.IntRange(min=1), help="Of the new step; as in the run if not given."
+    "--epochs", type=click.IntRange(min=1), help="Epochs of the new step  [default: as in the run]"
 )
 @click.option(
     "--out",
@@ -409,7 +409,7 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
         bar.close()
         again, kept = shlex.join(["hfc", *sys.argv[1:]]), epochs_kept(out)
         click.echo(
-            f"\nhfc: stopped. {out} keeps {kept} of {recipe.epochs} epochs. This goes on with "
+            f"\nhfc: stopped. {out} keeps {kept} of {recipe.epochs} epochs. To resume with "
             f"epoch {kept + 1}:\n{again}",
             err=True,
         )
@@ -417,7 +417,7 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     finally:
         bar.close()
     if was_finished:
-        click.echo("This pre-training is finished; nothing was done.", err=True)
+        click.echo("This pre-training is already finished; nothing was done.", err=True)
     click.echo(f"Weights: {out / WEIGHTS}. Reconstructions: {out / PICTURES}.")
 
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
@@ -368,53 +368,30 @@ def exemplar_rows(step: int, strategy: Strategy) -> Iterator[Record]:
 
 
 def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
-    """The counts of every step that classes.csv and confusion.csv hold, as they were.
-
-    Raises:
-        ValueError: A row of them cannot be; it is named.
-    """
-    by_step: dict[int, _Read] = {}
-    for name, take in (("classes", _take_class), ("confusion", _take_cell)):
-        for number, row in enumerate(rows.read(name), 1):
-            try:
-                take(by_step, row, num_classes)
-            except (ValueError, LookupError) as error:
-                raise ValueError(
-                    f"{rows.files[name].path} is damaged: row {number} cannot be read "
-                    f"({type(error).__name__}: {error})."
-                ) from None
-    return [step.counts(num_classes) for step in by_step.values()]
+    """The counts of every step that classes.csv and confusion.csv hold, as they were."""
+    columns: dict[int, dict[str, Tensor]] = {}  # of classes.csv by step, (C,) each
+    cells: dict[int, list[tuple[int, ...]]] = {}  # class, predicted class, count
+    for row in rows.read("classes"):
+        step = int(row["step"])
+        if step not in columns:
+            columns[step] = _empty(num_classes, nme=row["correct_nme"] != "")
+        for name, column in columns[step].items():
+            whole = not column.is_floating_point()
+            column[int(row["class"])] = int(row[name]) if whole else float(row[name])
+    for row in rows.read("confusion"):
+        cell = tuple(int(row[name]) for name in ("class", "predicted", "count"))
+        cells.setdefault(int(row["step"]), []).append(cell)
+    return [_counts(sums, cells.get(step, []), num_classes) for step, sums in columns.items()]
 
 
-class _Read(NamedTuple):
-    """What the rows of a step held so far."""
-
-    columns: dict[str, Tensor]  # of classes.csv, (C,) each
-    cells: list[tuple[int, int, int]]  # class, predicted class, count
-
-    def counts(self, num_classes: int) -> StepCounts:
-        *places, counts = torch.tensor(self.cells, dtype=torch.int64).view(-1, 3).T
-        confusion = torch.sparse_coo_tensor(
-            torch.stack(places), counts, (num_classes, num_classes), check_invariants=True
-        )
-        return StepCounts(confusion, self.columns.pop("correct_nme", None), **self.columns)
-
-
-def _take_class(by_step: dict[int, _Read], row: Record, num_classes: int) -> None:
-    step = int(row["step"])
-    if step not in by_step:
-        by_step[step] = _Read(_empty(num_classes, nme=row["correct_nme"] != ""), [])
-    for name, column in by_step[step].columns.items():
-        column[int(row["class"])] = (
-            float(row[name]) if column.is_floating_point() else int(row[name])
-        )
-
-
-def _take_cell(by_step: dict[int, _Read], row: Record, num_classes: int) -> None:
-    place = int(row["class"]), int(row["predicted"])
-    if not all(0 <= k < num_classes for k in place):
-        raise IndexError(f"class {place[0]} or {place[1]} is none of {num_classes}")
-    by_step[int(row["step"])].cells.append((*place, int(row["count"])))
+def _counts(
+    sums: dict[str, Tensor], cells: Sequence[tuple[int, ...]], num_classes: int
+) -> StepCounts:
+    *places, numbers = torch.tensor(cells, dtype=torch.int64).view(-1, 3).T
+    confusion = torch.sparse_coo_tensor(
+        torch.stack(places), numbers, (num_classes, num_classes), check_invariants=True
+    )
+    return StepCounts(confusion, sums.pop("correct_nme", None), **sums)
 
 
 def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:

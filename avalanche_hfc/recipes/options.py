@@ -114,7 +114,7 @@ def describe(option: Option) -> str:
         float: ("a number",),
         bool: ("true or false",),
         tuple: ("numbers with commas between",),
-        str: option.choices or ("a text",),
+        str: option.choices or ("a string",),
         type(None): ("none",),
     }
     allowed = [name for one in option.types for name in names[one]]

@@ -56,7 +56,7 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     for name, text in given.items():
         leaf = leaf_of(recipe, name)
         if leaf in changed:
-            raise ValueError(f"{leaf} is given twice.")
+            raise ValueError(f"{leaf} is given more than once.")
         changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)

@@ -256,16 +256,10 @@ class ModelRecipe:
     Attributes:
         kind: One of `MODELS`.
         options: All options of the model, as pairs of name and value.
-
-    Raises:
-        ValueError: If an option is missing, unknown or not allowed.
     """
 
     kind: str
     options: Options
-
-    def __post_init__(self) -> None:
-        check_options("model", model_options(self.kind), dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -275,16 +269,10 @@ class MethodRecipe:
     Attributes:
         name: A key of `STRATEGIES`, or ``"module:Class"`` for your method.
         options: All options of the method, as pairs of name and value.
-
-    Raises:
-        ValueError: If an option is missing, unknown or not allowed.
     """
 
     name: str
     options: Options
-
-    def __post_init__(self) -> None:
-        check_options("method", method_options(self.name), dict(self.options))
 
 
 PARTS: dict[str, type] = {
@@ -295,16 +283,6 @@ PARTS: dict[str, type] = {
     "method": MethodRecipe,
 }
 CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
-
-
-def check_options(part: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
-    if set(known) != set(given):
-        raise ValueError(
-            f"{part} needs exactly the options {', '.join(known) or '(none)'}; got "
-            f"{', '.join(given) or '(none)'}."
-        )
-    for name, value in given.items():
-        check(f"{part}.{name}", known[name], value)
 
 
 @dataclass(frozen=True)
@@ -419,13 +397,18 @@ class Recipe:
         Raises:
             ValueError: If a value is not allowed.
         """
-        parts: dict[str, Json] = {part: {} for part in PARTS}
-        for leaf, value in leaves.items():
-            part, key = leaf.split(".", 1)
-            parts[part][key] = value
+        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
+        expected = set(leaf_options(*chosen))
+        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
+        if wrong:
+            raise ValueError(
+                f"The recipe {name} {wrong}: it was written by another version of this package. "
+                "Run it again to use it here."
+            )
+        parts = by_part(leaves)
         for part, key in CHOSEN.items():
-            chosen = parts[part].pop(key)
-            parts[part] = {key: chosen, "options": tuple(parts[part].items())}
+            kind = parts[part].pop(key)
+            parts[part] = {key: kind, "options": tuple(parts[part].items())}
         made = {part: PARTS[part](**values) for part, values in parts.items()}
         return cls(
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
@@ -437,12 +420,8 @@ class Recipe:
         Returns:
             A dict that `from_dict` reads.
         """
-        parts: dict[str, Json] = {part: {} for part in PARTS}
-        for leaf, value in self.leaves().items():
-            part, name = leaf.split(".", 1)
-            parts[part][name] = value
-        recipe = {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources)}
-        recipe["overrides"] = dict(self.overrides)
+        recipe = {"name": self.name, "scale": self.scale, **by_part(self.leaves())}
+        recipe |= {"sources": dict(self.sources), "overrides": dict(self.overrides)}
         if self.paths:
             recipe["own"] = dict(self.paths)
         if self.base is not None:
@@ -469,14 +448,6 @@ class Recipe:
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
-        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
-        expected = set(leaf_options(*chosen))
-        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
-        if wrong:
-            raise ValueError(
-                f"The recipe {held['name']} {wrong}: it was written by another version of this "
-                "package. Run it again to use it here."
-            )
         overrides, paths = (
             {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
             for key in ("overrides", "own")
@@ -486,6 +457,14 @@ class Recipe:
             paths=paths,
             base=held.get("base"),
         )
+
+
+def by_part(leaves: Mapping[str, Value]) -> dict[str, Json]:
+    parts: dict[str, Json] = {part: {} for part in PARTS}
+    for leaf, value in leaves.items():
+        part, name = leaf.split(".", 1)
+        parts[part][name] = value
+    return parts
 
 
 def differences(

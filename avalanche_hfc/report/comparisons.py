@@ -54,7 +54,7 @@ def comparisons_of(runs: Iterable[RunData]) -> list[Comparison]:
         A comparison for each protocol, in the order met; those that learned more later behind.
 
     Raises:
-        ValueError: If a seed of a recipe is given twice.
+        ValueError: If a seed of a recipe is given more than once.
     """
     protocols: dict[tuple, list[RunData]] = {}
     for run in runs:

@@ -214,7 +214,7 @@ def _run_folders(folder: Path) -> list[Path]:
     )
     if not inside:
         raise ValueError(
-            f"{folder} is no run folder: it has no recipe.json, and no folder in it has one."
+            f"{folder} is not a run folder: neither it nor a folder in it has a recipe.json."
         )
     return [path for path in inside if not _is_pretraining(path)] or inside
 
@@ -233,7 +233,7 @@ def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
     held = read_recipe_note(path)
     if held is None:
-        raise ValueError(f"{path} is no run folder: it has no recipe.json.")
+        raise ValueError(f"{path} is not a run folder: it has no recipe.json.")
     refuse_pretraining(path, held)
     files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
     _check_classes(path, files)
@@ -338,7 +338,7 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     notes = [folder.metadata() for folder in folders]
     for folder, metadata in zip(folders, notes, strict=True):
         if metadata is None:
-            raise FileNotFoundError(f"{folder.path} is no run folder: it has no recipe.json.")
+            raise FileNotFoundError(f"{folder.path} is not a run folder: it has no recipe.json.")
     one, other = (
         {**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]}
         for n in notes

@@ -323,11 +323,12 @@ def refuse_pretraining(folder: Path, held: Record) -> None:
         return
     again = pretrain_command(held["recipe"], held.get("seed", 0), str(folder))
     state = (
-        "is a finished pre-training: --model.weights of `hfc run` takes its encoder.safetensors."
+        "is a finished pre-training run: pass its encoder.safetensors to `hfc run` as "
+        "--model.weights."
         if "finished" in held
-        else f"is a pre-training, which its own command resumes: {again}"
+        else f"is a pre-training run, not a training run. To resume it: {again}"
     )
-    raise ValueError(f"{folder} is no run: it {state}")
+    raise ValueError(f"{folder} {state}")
 
 
 def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
@@ -343,7 +344,7 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
     """
     held = run_folder.metadata()
     if held is None:
-        raise FileNotFoundError(f"{run_folder.path} is no run folder: it has no recipe.json.")
+        raise FileNotFoundError(f"{run_folder.path} is not a run folder: it has no recipe.json.")
     refuse_pretraining(run_folder.path, held)
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:

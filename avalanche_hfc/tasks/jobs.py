@@ -64,12 +64,7 @@ def outcomes(
         work: A function that can be pickled, as its results can.
         items: What to call it with.
         jobs: How many processes run at a time, at least 1.
-
-    Raises:
-        ValueError: With the first outcome, if `jobs` is below 1.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if jobs == 1:
         yield from (attempt(work, item) for item in items)
         return
@@ -118,9 +113,9 @@ class Job(NamedTuple):
         """How the process ended, in words."""
         code = self.process.exitcode or 0
         how = (
-            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
-        memory = ", as by the system when memory runs out" if -code == signal.SIGKILL else ""
+        memory = " (possibly out of memory)" if -code == signal.SIGKILL else ""
         return f"The process {how}{memory}; tried {self.number} times."
 
 

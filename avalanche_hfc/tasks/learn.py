@@ -57,7 +57,7 @@ def resume(
     Args:
         path: The run folder, or the folder of a recipe that holds one run.
         device: Where to train.
-        data_root: Where the data is, if it is no longer where it was.
+        data_root: Where the data is, if it has moved.
         num_workers: Loader processes; by default none on the CPU, several beside a GPU.
         progress: Is told of epochs and steps.
         verify_data: Read all images again to compare them with those of the run.

@@ -161,8 +161,6 @@ def sized_data(
 
 def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int = 0) -> Measured:
     """Train and evaluate on a few images."""
-    if batches < 1:
-        raise ValueError(f"batches must be 1 or more, got {batches}.")
     device = check_device(device)
     RNGManager.set_random_seeds(seed)
     trial = shortened_recipe(without_weights(recipe))

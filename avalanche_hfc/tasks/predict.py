@@ -53,7 +53,7 @@ def predict(
     Args:
         run: The run folder, or the folder of a recipe that holds one run.
         paths: Images, and folders of images at any depth.
-        top: Number of classes to name for each image.
+        top: Number of classes to name for each image, at least 1.
         device: Where to run the model.
         allow_code: As in `FinishedRun`.
 
@@ -64,8 +64,6 @@ def predict(
     Raises:
         ValueError: The run cannot be used, or a folder holds no image.
     """
-    if top < 1:
-        raise ValueError(f"top must be 1 or more, got {top}.")
     finished = FinishedRun(run, allow_code=allow_code)
     files = image_files(paths)
     mode, transform = image_mode(finished.recipe), image_transform(finished.recipe)

@@ -55,7 +55,7 @@ def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
     if not (path / "recipe.json").exists():
         inside = [file.parent for file in sorted(path.glob("[!.]*/recipe.json"))]
         if not inside:
-            raise FileNotFoundError(f"{path} is no run folder: it has no recipe.json.")
+            raise FileNotFoundError(f"{path} is not a run folder: it has no recipe.json.")
         if len(inside) > 1:
             raise ValueError(
                 f"{path} holds {len(inside)} runs. Choose one: {', '.join(map(str, inside))}."

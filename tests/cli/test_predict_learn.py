@@ -221,7 +221,9 @@ def test_json_and_csv_hold_what_is_printed(place, finished, tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
     image = place / "images" / "ant" / "0.png"
-    with pytest.raises(FileNotFoundError, match="images is no run folder: it has no recipe.json"):
+    with pytest.raises(
+        FileNotFoundError, match="images is not a run folder: it has no recipe.json"
+    ):
         predict(place / "images", [image])
     state = copied / "checkpoint" / "last" / "state.pt"
     state.write_bytes(state.read_bytes()[:-1])

@@ -129,11 +129,11 @@ def test_a_restart_moves_old_runs_aside_unless_that_was_done(
         ({0: 2, 1: -15}, 2, ""),  # rank 0 has told what all met
         ({1: 1, 0: 2}, 2, ""),  # the code of the lower rank
         ({0: LOST, 1: 2}, 2, ""),  # rank 1 has told what it alone met
-        ({0: LOST, 1: -9}, 1, "rank 1 of 2 was ended by SIGKILL"),
+        ({0: LOST, 1: -9}, 1, "rank 1 of 2 was killed by SIGKILL"),
         ({0: LOST, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
         ({0: -15, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
-        ({0: -9, 1: LOST}, 1, "rank 0 of 2 was ended by SIGKILL"),
-        ({1: -15, 0: LOST}, 1, "rank 1 of 2 was ended by SIGTERM"),
+        ({0: -9, 1: LOST}, 1, "rank 0 of 2 was killed by SIGKILL"),
+        ({1: -15, 0: LOST}, 1, "rank 1 of 2 was killed by SIGTERM"),
     ],
 )
 def test_a_rank_that_has_not_told_why_it_ended_is_named(monkeypatch, capsys, codes, code, words):

@@ -21,7 +21,7 @@ def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: no such folder"),
-        (["empty"], "empty is no run folder"),
+        (["empty"], "empty is not a run folder"),
         (["runs", "--paper", "nothing.csv"], "nothing.csv: no such file"),
         ([], "Missing argument 'FOLDER"),
     ],

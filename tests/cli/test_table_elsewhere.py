@@ -265,7 +265,7 @@ def test_a_task_waits_for_a_folder_that_is_in_use(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "LOCK_SECONDS", 0.0)
     with folder.owned():
         error = jobs.work_on_node(work, folder.path).error
-    assert reason(error).startswith(f"{folder.path} is in use: process {os.getpid()}")
+    assert reason(error).startswith(f"{folder.path} is in use by process {os.getpid()}")
 
 
 def test_another_error_of_a_task_is_not_tried_again(monkeypatch):

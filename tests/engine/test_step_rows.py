@@ -70,18 +70,6 @@ def test_a_step_without_cells_comes_back_as_zeros(tmp_path):
     assert found.confusion.tolist() == [[0, 0, 0]] * 3 and found.total.sum() == 5
 
 
-@pytest.mark.parametrize(
-    "cell", ["0,7,0,1", "0,0,7,1", "0,-1,0,1", "0,0,-1,1", "1,0,0,1", "0,0,0,x"]
-)
-def test_a_row_that_cannot_be_is_named(tmp_path, cell):
-    rows = written(tmp_path, [some_counts(40, 7)])
-    with rows.files["confusion"].path.open("a") as file:
-        file.write(cell + "\n")
-    number = len(rows.read("confusion"))
-    with pytest.raises(ValueError, match=f"confusion.csv is damaged: row {number} cannot be read"):
-        counts_of(rows, 7)
-
-
 def test_rows_of_many_classes_are_written_and_read_without_a_matrix(tmp_path):
     counts = some_counts(2 * MANY, MANY)
     with at_most_more(ROOM):

@@ -185,7 +185,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(script, tmp_path):
     assert (
         code == 1
         and "Failed: digits-b0-t5-hfc@demo, seed 0: " in err
-        and f"process {os.getpid()} is running it" in err
+        and f"in use by process {os.getpid()}" in err
     )
     numbers = pd.read_csv(
         tmp_path / "runs" / "tables" / "imagenet1000-demo-hfc-joint.csv"

@@ -75,7 +75,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (HFC, {"model.kind": "vit"}, "model.kind cannot be changed"),
         (HFC, {"method.name": "icarl"}, "method.name cannot be changed"),
         (HFC, {"base_fraction": "0.4"}, "data.base_fraction must be 0 or 0.5, got 0.4"),
-        (HFC, {"epochs": "3", "train.epochs": "4"}, "train.epochs is given twice"),
+        (HFC, {"epochs": "3", "train.epochs": "4"}, "train.epochs is given more than once"),
         (
             HFC,
             {"mem_size": "3", "per_class": "4"},

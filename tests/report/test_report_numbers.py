@@ -245,7 +245,7 @@ def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
 
 def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is no run folder: it has no recipe\.json"):
+    with pytest.raises(ValueError, match=r"empty is not a run folder: it has no recipe\.json"):
         read_runs([tmp_path / "empty"])
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
@@ -305,7 +305,9 @@ def test_a_pre_training_among_runs_is_no_run_and_alone_it_is_refused(tmp_path):
     assert [run.path for run in runs] == [path] and waiting == []
     shutil.rmtree(path)
     for folder in (tmp_path, tmp_path / "pretrained"):
-        with pytest.raises(ValueError, match="pretrained is no run: it is a pre-training"):
+        with pytest.raises(
+            ValueError, match="pretrained is a pre-training run, not a training run"
+        ):
             read_runs([folder])
 
 

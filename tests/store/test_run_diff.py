@@ -82,7 +82,7 @@ def test_the_command_says_where_and_ends_with_1_if_they_part(tmp_path):
     )
     missing = CliRunner().invoke(command, [str(a), str(tmp_path / "none")])
     assert isinstance(missing.exception, FileNotFoundError)
-    with pytest.raises(FileNotFoundError, match="is no run folder"):
+    with pytest.raises(FileNotFoundError, match="is not a run folder"):
         diff_runs(tmp_path, a)
 
 
