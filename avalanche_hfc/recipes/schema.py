@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_type_hints
@@ -399,11 +399,11 @@ class Recipe:
         """
         chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
         expected = set(leaf_options(*chosen))
-        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
-        if wrong:
+        missing = sorted(expected - set(leaves))
+        if missing:
             raise ValueError(
-                f"The recipe {name} {wrong}: it was written by another version of this package. "
-                "Run it again to use it here."
+                f"The recipe {name} lacks {', '.join(missing)}: it was written by another "
+                "version of this package. Run it again to use it here."
             )
         parts = by_part(leaves)
         for part, key in CHOSEN.items():
@@ -433,21 +433,22 @@ class Recipe:
         """Build a recipe from plain data.
 
         Args:
-            held: A return value of `as_dict`.
+            held: A return value of `as_dict`. Options that are constants today are left out.
 
         Returns:
             The recipe.
 
         Raises:
-            ValueError: If values are missing, unknown or not allowed.
+            ValueError: If values are missing or not allowed.
         """
-        keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
-        if wrong:
-            raise ValueError(f"Not a recipe. {wrong}.")
+        missing = [key for key in ("name", "scale", *PARTS, "sources") if key not in held]
+        if missing:
+            raise ValueError(f"Not a recipe: it lacks {', '.join(missing)}.")
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
+        known = leaf_options(*(leaves.get(f"{part}.{key}") for part, key in CHOSEN.items()))
+        leaves = {leaf: value for leaf, value in leaves.items() if leaf in known}
         overrides, paths = (
             {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
             for key in ("overrides", "own")
@@ -465,17 +466,6 @@ def by_part(leaves: Mapping[str, Value]) -> dict[str, Json]:
         part, name = leaf.split(".", 1)
         parts[part][name] = value
     return parts
-
-
-def differences(
-    missing: str, unknown: str, expected: Set[str], given: Set[str], separator: str
-) -> str:
-    """The names that are missing and those that are not known, each behind its word; or empty."""
-    return separator.join(
-        f"{word} {', '.join(sorted(names))}"
-        for word, names in ((missing, expected - given), (unknown, given - expected))
-        if names
-    )
 
 
 def plain(value: Value | list) -> Value:

@@ -123,7 +123,10 @@ class RunFolder:
         return "finished" in (self.metadata() or {})
 
     def check(self, recipe: Record, seed: int) -> None:
-        """A ValueError unless the folder is free, or holds a run of this recipe and seed."""
+        """A ValueError unless the folder is free, or holds a run of this recipe and seed.
+
+        A finished run may have options that are constants of its method today.
+        """
         held = self.metadata()
         if held is None:
             strangers = [name for name in OURS if (self.path / name).exists()]
@@ -134,6 +137,8 @@ class RunFolder:
                 )
             return
         before, now = (placeless_settings(one) for one in (held["recipe"], recipe))
+        if "finished" in held:
+            before = {leaf: before[leaf] for leaf in before if leaf in now or not is_option(leaf)}
         changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
             raise ValueError(
@@ -391,6 +396,10 @@ def settings(recipe: Record) -> Json:
         elif name not in NO_SETTINGS:
             flat[name] = value
     return flat
+
+
+def is_option(leaf: str) -> bool:
+    return leaf.split(".")[0] in ("model", "train", "method")
 
 
 def placeless_settings(recipe: Record) -> Json:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from image_folders import hfc
+from image_folders import content, hfc
 
 from avalanche_hfc.cli.main import main
 from avalanche_hfc.recipes import recipe
@@ -46,6 +46,21 @@ def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
     assert held["recipe"]["train"]["precision"] == "bfloat16"
     full, half = (losses(rows(tmp_path / out, "train")) for out in ("full", "half"))
     assert full != half and full[0] == pytest.approx(half[0], rel=0.1)
+
+
+def test_a_run_with_an_option_that_is_a_constant_today_is_read_but_not_resumed(tmp_path):
+    hfc("run", NAME, *QUICK, "--out", tmp_path)
+    path = tmp_path / NAME / "0" / "recipe.json"
+    held = json.loads(path.read_text())
+    held["recipe"]["method"]["gone"] = 3
+    path.write_text(json.dumps(held))
+    before = content(tmp_path)
+    hfc("run", NAME, *QUICK, "--out", tmp_path)  # it is finished
+    assert load_run(path.parent).class_names and content(tmp_path) == before
+    del held["finished"]
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="made by another recipe \\(method.gone 3, now None"):
+        hfc("resume", path.parent)
 
 
 def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):
