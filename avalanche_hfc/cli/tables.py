@@ -318,8 +318,8 @@ def table(
     comparison  protocols  memory  initialisation  order (at scale small)
     """
     from avalanche_hfc.cli.tables import end, none_finished, run_cells
-    from avalanche_hfc.report.paper_figures import figures_of
     from avalanche_hfc.report.paper_table import (
+        figures_of,
         paper_of,
         steps_of,
         table_of,

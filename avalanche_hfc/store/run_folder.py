@@ -16,9 +16,16 @@ from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes.pretraining import is_pretraining, pretrain_command
 from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.user_methods import is_user_method
-from avalanche_hfc.store.checkpoint_note import Damaged, check_rows, read_note
 from avalanche_hfc.store.lock import RunLock
-from avalanche_hfc.store.rows import RowFile, read_rows, replace_file, whole_lines
+from avalanche_hfc.store.rows import (
+    Damaged,
+    RowFile,
+    check_rows,
+    read_note,
+    read_rows,
+    replace_file,
+    whole_lines,
+)
 
 COLUMNS = {
     "steps": (

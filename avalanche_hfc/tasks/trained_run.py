@@ -26,7 +26,7 @@ from avalanche_hfc.models.cosine import closeness
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.store.checkpoint import read_checkpoint
-from avalanche_hfc.store.checkpoint_note import Damaged
+from avalanche_hfc.store.rows import Damaged
 from avalanche_hfc.store.run_folder import RunFolder, recipe_of
 
 

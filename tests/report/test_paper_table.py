@@ -8,9 +8,12 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.recipes import FURTHER_TABLES, TABLES
-from avalanche_hfc.report.paper_figures import FIGURES, accuracy_figure, fh_figure, lines_of
 from avalanche_hfc.report.paper_table import (
+    FIGURES,
     FORMS,
+    accuracy_figure,
+    fh_figure,
+    lines_of,
     own_cells,
     paper_of,
     steps_of,

@@ -12,6 +12,7 @@ import pytest
 from synthetic_runs import write_run, write_runs
 
 from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.report.comparisons import duration, paper_keys, plain, verdicts
 from avalanche_hfc.report.numbers import (
     activity,
     class_table,
@@ -25,7 +26,6 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
-from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
 from avalanche_hfc.store.read import RunData, group_runs, read_runs, shared_name
 
 

@@ -16,9 +16,9 @@ from tiny_runs import rows_of, tiny_run
 
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.store.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
-from avalanche_hfc.store.checkpoint_note import Damaged, note_text
 from avalanche_hfc.store.lock import RunLock
 from avalanche_hfc.store.read import diff_runs, read_runs
+from avalanche_hfc.store.rows import Damaged, note_text
 from avalanche_hfc.store.run_folder import RunFolder
 
 

@@ -19,7 +19,7 @@ from avalanche_hfc.engine.record import Saver, WeightSpread, counts_of, digest
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.plugins.steps import SampleWeights
-from avalanche_hfc.store.checkpoint_note import Damaged
+from avalanche_hfc.store.rows import Damaged
 from avalanche_hfc.store.run_folder import RunFolder, RunRows, TrainFile
 
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
