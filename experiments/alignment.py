@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pandas as pd
 from tune import SEED, Trial, existing, run_of
 
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes.tuned import TUNED
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import train

@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.engine.machine import cpu
+from avalanche_hfc.engine.machine import cpu, silence_host
 from avalanche_hfc.store.rows import RowFile
 
 COLUMNS = (

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pandas as pd
 from tune import positive, train_all
 
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.report.differences import Difference
+from avalanche_hfc.report.numbers import Difference
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.tasks.table import TableRun
 

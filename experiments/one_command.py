@@ -1,6 +1,4 @@
-"""What the scripts of the tables and figures share: each is one `hfc` command whose name is filled
-in.
-"""
+"""What the scripts of the tables share: each is one `hfc` command whose name is filled in."""
 
 import sys
 

@@ -25,7 +25,7 @@ from real_images.rows import (
 )
 from tune import existing
 
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.tasks.table import TableRun, train

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from tune import GRIDS, existing, positive, train_all
 
 from avalanche_hfc._names import counted, lookup
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes.settings import MEM_SIZES
 from avalanche_hfc.recipes.tables import SPECS
 from avalanche_hfc.recipes.tuned import TUNED

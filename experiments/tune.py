@@ -23,9 +23,8 @@ import pandas as pd
 from real_images.rows import MEASURES
 from tqdm import tqdm
 
-from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.recipes import Recipe, override, recipe, untuned
 from avalanche_hfc.recipes.user_methods import is_user_method
 from avalanche_hfc.report.paper_table import values_of
@@ -36,7 +35,7 @@ from avalanche_hfc.tasks.table import TableRun, train
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
 TRIAL = ("row", "values", "seed")  # the columns that name a trial
-SINCE_LINES = ("train.tf32", "train.channels_last")
+SINCE_LINES = {"train.tf32": False, "train.channels_last": False}
 Key = tuple[str, str, int]
 Grid = Mapping[str, tuple[str, ...]]
 Values = tuple[tuple[str, str], ...]  # pairs of a leaf and its value
@@ -226,7 +225,7 @@ def train_all(
     """Train runs, with a call of `written` after each; the reasons of those that failed."""
     import torch
 
-    from avalanche_hfc.tasks.pool import outcomes
+    from avalanche_hfc.tasks.jobs import outcomes
 
     torch.set_num_threads(1)  # also where all are trained in this process
     failed = []
@@ -248,8 +247,8 @@ def digest(run: TableRun) -> str:
     lines were written count where they are used.
     """
     held = settings(run.recipe.as_dict())
-    for leaf in SINCE_LINES:
-        if held[leaf] == SINCE_0_1[leaf]:
+    for leaf, usual in SINCE_LINES.items():
+        if held[leaf] == usual:
             del held[leaf]
     text = json.dumps(held, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -14,8 +14,8 @@ import pandas as pd
 from tune import Trial, Trials, changed_of, parser_of, run_of, train_all
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.report.differences import Difference
+from avalanche_hfc.engine.machine import silence_host
+from avalanche_hfc.report.numbers import Difference
 from avalanche_hfc.store.rows import replace_file
 
 SEEDS = (100, 101, 102)  # none of the tables'

@@ -68,7 +68,6 @@ def test_every_file_belongs_to_a_layer():
         "_arguments.py",
         "_checks.py",
         "_compiled.py",
-        "_earlier.py",
         "_names.py",
         "_types.py",
         "_version.py",

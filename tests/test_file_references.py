@@ -34,7 +34,7 @@ FIDELITY = ROOT / "docs" / "fidelity.md"
 OURS = ("avalanche_hfc/", "tests/", "experiments/", "docs/", "examples/")
 WRITTEN = set(  # by a run or a command, or by the user of an example
     "recipe.json steps.csv classes.csv confusion.csv exemplars.csv train.csv log.txt note.json "
-    "summary.csv report.html report.md machine.json data.csv trials.csv variants.csv runs.csv "
+    "summary.csv report.html machine.json data.csv trials.csv variants.csv runs.csv "
     "recipes.json mymethods.py runs.txt scale.csv".split()
 )
 PLACEHOLDER = re.compile(r"(?:.*/)?(?:name\.\w+|\w+_NAME\.\w+|[A-Z]{3,}/.*)")

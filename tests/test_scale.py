@@ -17,8 +17,8 @@ from pages import DOCS, ROOT, code_blocks, table
 from torch.utils.data import TensorDataset
 
 from avalanche_hfc.cli.main import commands
-from avalanche_hfc.cli.overrides import overrides_of
-from avalanche_hfc.engine.step_rows import class_rows, confusion_rows, counts_of
+from avalanche_hfc.cli.options import overrides_of
+from avalanche_hfc.engine.record import class_rows, confusion_rows, counts_of
 from avalanche_hfc.memory.herding import MOST_BYTES
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.metrics.counts import count

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from avalanche_hfc._names import counted
-from avalanche_hfc.cli.device import device_option
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.seeds import seeds_of
+from avalanche_hfc.cli.options import announce_loading, device_option, seeds_of
 from avalanche_hfc.recipes import Recipe
 from avalanche_hfc.recipes.user_data import PER_CLASS
 from avalanche_hfc.recipes.user_methods import is_user_method
@@ -103,7 +101,7 @@ def read_seeds(context: click.Context, parameter: click.Parameter, text: str) ->
     help="Folder of the page; the runs are in OUT/runs.",
 )
 @device_option
-@click.option("--skip-bad", is_flag=True, help="Leave out files of DATA that are no images.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files of DATA that are not images.")
 def compare(
     data: Path,
     methods: str,
@@ -138,7 +136,7 @@ def compare(
     if noted is not None:
         epochs = noted.epochs
         noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
-    from avalanche_hfc.cli.table_runs import end, run_missing
+    from avalanche_hfc.cli.tables import end, run_missing
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.store.data_files import refuse_other_data
     from avalanche_hfc.tasks.plan import real_data
@@ -207,7 +205,7 @@ def write_verdict(
     """Write the page, and print its verdict. `failed` are methods that it has to do without, with
     the reason.
     """
-    from avalanche_hfc.report.page import write_pages
+    from avalanche_hfc.report.page import write_page
     from avalanche_hfc.report.verdict import make_verdict, spoken
 
     first = {run.recipe.name: run.folder for run in reversed(runs)}
@@ -223,5 +221,4 @@ def write_verdict(
         failed,
         few_epochs([run.recipe for run in runs]),
     )
-    page, *_ = write_pages(report, out)
-    click.echo(f"{spoken(report)}\nPage: {page}")
+    click.echo(f"{spoken(report)}\nPage: {write_page(report, out)}")

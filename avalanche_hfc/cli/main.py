@@ -9,25 +9,12 @@ import click
 
 from avalanche_hfc._version import __version__
 from avalanche_hfc.cli.compare import compare
-from avalanche_hfc.cli.data import data
-from avalanche_hfc.cli.demo import demo
-from avalanche_hfc.cli.diff import diff
-from avalanche_hfc.cli.export import export
-from avalanche_hfc.cli.figure import figure
-from avalanche_hfc.cli.get_data import get
-from avalanche_hfc.cli.learn import learn
-from avalanche_hfc.cli.list import list_recipes
+from avalanche_hfc.cli.look import data, list_recipes, selftest, show
 from avalanche_hfc.cli.plan import plan
-from avalanche_hfc.cli.predict import predict
-from avalanche_hfc.cli.pretrain import pretrain
 from avalanche_hfc.cli.ranks import LOST, after_first, launched, let_lost_end, lost_connection
-from avalanche_hfc.cli.report import report
-from avalanche_hfc.cli.resume import resume
-from avalanche_hfc.cli.run import run
-from avalanche_hfc.cli.selftest import selftest
-from avalanche_hfc.cli.show import show
-from avalanche_hfc.cli.table import table
-from avalanche_hfc.cli.weights import weights
+from avalanche_hfc.cli.tables import demo, table
+from avalanche_hfc.cli.train import learn, pretrain, resume, run
+from avalanche_hfc.cli.use import diff, export, predict, report
 
 SHOWN = {"torch": "torch", "Avalanche": "avalanche-lib", "timm": "timm"}
 
@@ -57,25 +44,25 @@ def commands() -> None:
     """HFC, heterogeneous forgetting compensation, on Avalanche."""
 
 
-data.add_command(get)
-commands.add_command(demo)
-commands.add_command(run)
-commands.add_command(compare)
-commands.add_command(resume)
-commands.add_command(plan)
-commands.add_command(predict)
-commands.add_command(learn)
-commands.add_command(export)
-commands.add_command(pretrain)
-commands.add_command(table)
-commands.add_command(figure)
-commands.add_command(data)
-commands.add_command(weights)
-commands.add_command(selftest)
-commands.add_command(list_recipes)
-commands.add_command(show)
-commands.add_command(diff)
-commands.add_command(report)
+for command in (
+    demo,
+    run,
+    compare,
+    resume,
+    plan,
+    predict,
+    learn,
+    export,
+    pretrain,
+    table,
+    data,
+    selftest,
+    list_recipes,
+    show,
+    diff,
+    report,
+):
+    commands.add_command(command)
 
 
 def main() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import click
 
 from avalanche_hfc._names import counted
-from avalanche_hfc.cli.completion import recipes_and_tables
-from avalanche_hfc.cli.device import DEVICE_HELP
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import RecipeCommand, overrides_of
+from avalanche_hfc.cli.options import (
+    DEVICE_HELP,
+    RecipeCommand,
+    announce_loading,
+    overrides_of,
+    recipes_and_tables,
+)
 from avalanche_hfc.recipes import SCALES, Recipe, override, recipe
 from avalanche_hfc.recipes.listing import ALL_TABLES
 from avalanche_hfc.recipes.user_data import with_data
@@ -55,7 +58,7 @@ from avalanche_hfc.recipes.user_data import with_data
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Of a recipe: instead of timing it, which precision and micro-batch fit a card of this "
+    help="Of a recipe: instead of timing it, which precision fits a card of this "
     "size, such as 8GB.",
 )
 @click.pass_context
@@ -147,7 +150,7 @@ def tell_table(
     click.echo(
         f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
     )
-    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at the most")
+    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at most")
     tell_disk(
         seeds * sum(estimate.disk for estimate in estimates),
         "all runs, up to three checkpoints each",
@@ -177,7 +180,7 @@ def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None
     )
     click.echo(f"          network, exemplars, checkpoints and files {duration(estimate.fixed)}")
     click.echo(
-        f"  memory  {size(estimate.memory)} at the most, "
+        f"  memory  {size(estimate.memory)} at most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
     tell_disk(

@@ -123,7 +123,7 @@ def launch(ranks: int, device: str) -> None:
         rank = (killed or ended or [error.get_first_failure()[0]])[0]
         code = codes[rank]
         how = (
-            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
         click.echo(
             f"hfc: rank {rank} of {ranks} {how}, and the others with it. What is done is kept; the "

@@ -103,24 +103,27 @@ class RunBar(Progress):
             self.bar.close()
 
 
-class TensorBoard(Progress):
-    """Every number of train.csv and steps.csv through Avalanche's logger. A resumed run writes its
-    repeated epochs a second time.
+class TensorBoardBar(RunBar):
+    """A bar, and every number of train.csv and steps.csv through Avalanche's logger for
+    TensorBoard. A resumed run writes its repeated epochs a second time.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, title: str, folder: Path):
+        super().__init__(title)
         self.folder = folder
-        self.logger: Any = None
 
     def begin(self, work: Sequence[int], done: float) -> None:
         from avalanche.logging import TensorboardLogger
 
         self.logger = TensorboardLogger(self.folder)
+        super().begin(work, done)
 
     def epoch(self, row: Record) -> None:
+        super().epoch(row)
         self._write(f"train/step {row['step']}/{row['phase']}", row, row["epoch"])
 
     def step(self, row: Record) -> None:
+        super().step(row)
         self._write("steps", row, row["step"])
 
     def _write(self, prefix: str, row: Record, x: int) -> None:

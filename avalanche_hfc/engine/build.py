@@ -14,7 +14,6 @@ from timm.models import get_pretrained_cfg
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Options
 from avalanche_hfc.benchmarks._records import Records
 from avalanche_hfc.benchmarks._scenario import SplitBenchmark
@@ -30,6 +29,7 @@ from avalanche_hfc.models import (
     ViTEncoder,
 )
 from avalanche_hfc.recipes import ModelRecipe, Recipe, TrainRecipe
+from avalanche_hfc.recipes.options import HARDWARE
 from avalanche_hfc.recipes.signatures import method_class
 from avalanche_hfc.strategies._base.decay_groups import decays
 
@@ -161,7 +161,7 @@ def for_any_device(recipe: Recipe) -> Recipe:
     """The recipe without options of the hardware it is trained on: where nothing is trained, a
     model that was trained on a GPU works elsewhere.
     """
-    usual: dict[str, Any] = {leaf.removeprefix("train."): SINCE_0_1[leaf] for leaf in ON_HARDWARE}
+    usual: dict[str, Any] = {leaf.removeprefix("train."): off for leaf, off in HARDWARE.items()}
     return replace(recipe, train=replace(recipe.train, **usual))
 
 
@@ -220,7 +220,7 @@ def build_strategy(
     hardware = {
         leaf.removeprefix("train."): value
         for leaf, value in recipe.leaves().items()
-        if leaf in ON_HARDWARE and value != SINCE_0_1[leaf]
+        if leaf in HARDWARE and value != HARDWARE[leaf]
     }
     return method_class(recipe.method.name)(
         model=model,

@@ -201,7 +201,7 @@ def how_to(recipe: Recipe, root: Root) -> str:
     if root is not None and Path(root).suffix == ".npz":
         return ""
     if recipe.data.dataset == "cifar100":
-        return "Or name an npz file with x_train, y_train, x_test, y_test."
+        return "Or name an npz file with x_train, y_train, x_test, y_test, or use --download."
     return f"Name the folder that holds the data of {recipe.name}."
 
 

@@ -2,7 +2,12 @@
 
 import os
 import platform
+import signal
+import threading
+import warnings
 from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
 
 CPUINFO = Path("/proc/cpuinfo")
 VECTORS = {
@@ -62,3 +67,63 @@ def cpu() -> str:
     parts += [name for flag, name in VECTORS.items() if flag in flags][:1]
     parts += [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     return ", ".join(parts)
+
+
+HOST_PACKAGES = {"avalanche", "qpsolvers"}
+
+
+def silence_host() -> None:
+    """Not by a filter: Avalanche's deprecation helper puts filters of its own in front of all
+    others at every call.
+    """
+    show = warnings.showwarning
+
+    def show_ours(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if HOST_PACKAGES.isdisjoint(Path(filename).parts):
+            show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_ours
+
+
+class Interrupts:
+    """Remembers Ctrl-C for a `with` block, which then ends with a KeyboardInterrupt whatever else
+    happens. Python drops one that is raised while an object is destroyed, as an iterator over
+    loader processes is after each pass; and code that Python calls may turn it into an error of its
+    own, which a table would take for a run that failed.
+
+    Outside the main thread, and where Ctrl-C is not python's default, nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self._met = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Interrupts":
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self._met and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._met = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """A KeyboardInterrupt if there was one, which has not ended the block."""
+        if self._met:
+            raise KeyboardInterrupt

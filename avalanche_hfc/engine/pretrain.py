@@ -23,8 +23,8 @@ from avalanche_hfc.benchmarks._draws import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.engine.build import by_decay
-from avalanche_hfc.engine.observe import Saver
 from avalanche_hfc.engine.progress import Progress
+from avalanche_hfc.engine.record import Saver
 from avalanche_hfc.engine.run import (
     check_device,
     check_room,
@@ -39,8 +39,7 @@ from avalanche_hfc.models.masked_autoencoder import MaskedAutoencoder
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.recipes.pretraining import PretrainRecipe
 from avalanche_hfc.store.checkpoint import NAMES, load_checkpoint
-from avalanche_hfc.store.checkpoint_note import Damaged, read_note
-from avalanche_hfc.store.rows import RowFile, replace_file
+from avalanche_hfc.store.rows import Damaged, RowFile, read_note, replace_file
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 COLUMNS = ("epoch", "lr", "loss", "seconds")

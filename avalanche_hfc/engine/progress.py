@@ -75,30 +75,3 @@ class Progress:
 
     def step(self, row: Record) -> None:
         """A row of steps.csv."""
-
-
-class Several(Progress):
-    """Tells each of them in turn."""
-
-    def __init__(self, listeners: Sequence[Progress]):
-        self.listeners = listeners
-
-    def remark(self, line: str) -> None:
-        for listener in self.listeners:
-            listener.remark(line)
-
-    def begin(self, work: Sequence[int], done: float) -> None:
-        for listener in self.listeners:
-            listener.begin(work, done)
-
-    def batch(self, fraction: float) -> None:
-        for listener in self.listeners:
-            listener.batch(fraction)
-
-    def epoch(self, row: Record) -> None:
-        for listener in self.listeners:
-            listener.epoch(row)
-
-    def step(self, row: Record) -> None:
-        for listener in self.listeners:
-            listener.step(row)

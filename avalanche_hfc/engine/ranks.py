@@ -1,10 +1,8 @@
-"""One run on several ranks: who joins, what they must have in common, and what ranks other than the
-first have in place of a run folder.
-"""
+"""One run on several ranks: who joins, and what they must have in common."""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,8 +12,6 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.engine.observe import Saver
-from avalanche_hfc.engine.protocol import Resumable
 from avalanche_hfc.ranks import (
     agree,
     arrange_layers,
@@ -24,7 +20,7 @@ from avalanche_hfc.ranks import (
     weights_digest,
     world,
 )
-from avalanche_hfc.store.run_folder import RunRows, placeless_settings, versions
+from avalanche_hfc.store.run_folder import placeless_settings, versions
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
@@ -181,33 +177,3 @@ def together(action: Callable[[], Result]) -> Result:
     if failed:
         raise failed[0] if error is None else error
     return result
-
-
-class NoRows(RunRows):
-    """The rows of a rank that writes none."""
-
-    def __init__(self) -> None:
-        self.files = {}
-
-    def add(self, name: str, rows: Iterable[Record]) -> None:
-        """Drop the rows: rank 0 writes them."""
-
-    def read(self, name: str) -> list[dict[str, str]]:
-        return []
-
-    def keep(self, counts: Mapping[str, int]) -> None:
-        """Nothing to drop."""
-
-
-class NoSaver(Saver):
-    """The checkpoints of a rank that writes none."""
-
-    def __init__(self) -> None:
-        """Nothing is saved, so there is no folder."""
-
-    def save_if_due(self, training: Resumable, note: Record) -> bool:
-        """Rank 0 saves."""
-        return False
-
-    def save(self, training: Resumable, note: Record) -> None:
-        """Rank 0 saves."""

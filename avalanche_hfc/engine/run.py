@@ -11,26 +11,25 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.nn import Module
 from torch.utils.data import ConcatDataset
 
-from avalanche_hfc._types import Experience, Json
-from avalanche_hfc.benchmarks import SplitBenchmark
+from avalanche_hfc._types import Experience, Json, Strategy
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
-from avalanche_hfc.engine.interrupts import Interrupts
-from avalanche_hfc.engine.machine import cpu, default_workers, most_workers
-from avalanche_hfc.engine.observe import Recorder, Saver
+from avalanche_hfc.engine.machine import Interrupts, cpu, default_workers
 from avalanche_hfc.engine.progress import Progress, work_by_step
-from avalanche_hfc.engine.protocol import Resumable, runnable
-from avalanche_hfc.engine.ranks import NoRows, NoSaver, check_exact, check_same, on_first, together
-from avalanche_hfc.engine.step_rows import (
+from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.ranks import check_exact, check_same, on_first, together
+from avalanche_hfc.engine.record import (
+    Recorder,
+    Saver,
     class_rows,
     confusion_rows,
     counts_of,
@@ -38,6 +37,7 @@ from avalanche_hfc.engine.step_rows import (
     judge,
     summary,
 )
+from avalanche_hfc.metrics import StepCounts
 from avalanche_hfc.models.weights import loaded_from_file, report_of
 from avalanche_hfc.plugins.losses import GRDPlugin
 from avalanche_hfc.plugins.official import OfficialLossPlugin
@@ -55,11 +55,7 @@ from avalanche_hfc.store.data_files import (
 from avalanche_hfc.store.run_folder import RunFolder, RunRows
 from avalanche_hfc.strategies._base.method import TeacherPlugin
 
-AT_START: Json = {
-    "step": 0,
-    "inside": False,
-    "done": 0.0,
-}  # the note of a checkpoint between steps
+AT_START: Json = {"step": 0, "inside": False, "done": 0.0}  # of a checkpoint between steps
 WITH_TEACHER = (GRDPlugin, OfficialLossPlugin, TeacherPlugin)
 log = logging.getLogger(__name__)
 
@@ -91,202 +87,219 @@ def run(
 
     The rows are those of an uninterrupted run, apart from time and memory. A strategy without
     `state_dict`, such as Avalanche's own, has no checkpoints: after an interruption it starts again
-    from the beginning. A finished run is left as it is.
-    `recipe` has `as_dict()`; `build(recipe, seed, device=…, data_root=…, plugins=…)` gives
-    benchmark and strategy, and seeds before. `checkpoint_seconds` as `interval` of `Saver`;
-    `num_workers` loader processes, by default as many as `default_workers` has for the device. Your
-    data must be what the run began with: files whose size or time has changed are read again, with
-    `verify_data` all files.
+    from the beginning. A finished run is left as it is. On several ranks of torch.distributed each
+    calls this, with the same arguments; rank 0 alone reads and writes the folder, and reports
+    progress. The rows are those of one rank up to rounding.
 
-    `set_aside` starts over: it moves away what is in the folder, and returns what recipe.json is to
-    hold of it. It is called, on rank 0, when everything else has been checked.
-
-    On several ranks of torch.distributed each calls this, with the same arguments. Rank 0 alone
-    reads and writes the folder, and reports progress. The rows are those of one rank up to
-    rounding.
+    Args:
+        recipe: What to train; it has `as_dict()`.
+        seed: Of weights, batches and transforms.
+        folder: Of the run.
+        build: `build(recipe, seed, device=…, data_root=…, plugins=…)` gives benchmark and strategy,
+            and seeds before.
+        device: Where to train.
+        data_root: Where the data is. Your data must be what the run began with.
+        progress: Called for every batch, epoch and step.
+        num_workers: Loader processes, by default as many as `default_workers` has for the device.
+        checkpoint_seconds: As `interval` of `Saver`.
+        verify_data: Read all files of the data again; by default those whose size or time changed.
+        set_aside: Starts over: it moves away what is in the folder, and returns what recipe.json is
+            to hold of it. It is called, on rank 0, when everything else has been checked.
     """
     device = check_device(device)
-    num_workers = default_workers(device) if num_workers is None else checked_workers(num_workers)
-    run_folder, values, first = RunFolder(folder), recipe.as_dict(), world().first
-    fresh = set_aside is not None
+    run_folder, values, fresh = RunFolder(folder), recipe.as_dict(), set_aside is not None
     check_same(values, seed, fresh=fresh)
-    if not fresh:
-        on_first(lambda: run_folder.check(values, seed))
     with ExitStack() as stack:
         if not fresh:
             claim(stack, run_folder, values, seed)
         interrupts = stack.enter_context(Interrupts())
         if not fresh and on_first(lambda: run_folder.finished):
             return
+
         recorder = Recorder(progress or Progress(), seed, interrupts)
-        again = fresh or verify_data
-        known = {} if again else on_first(lambda: read_records(run_folder.path))
-        options = {"known": known} if known else {}
-        built = together(
-            lambda: build(
-                recipe, seed, device=device, data_root=data_root, plugins=(recorder,), **options
-            )
-        )
-        strategy = runnable(built.strategy)
-        check_exact(built.strategy, built.benchmark)
-        weights = loaded_from_file(strategy.model)
-        aside: Mapping[str, str] = {}
+        places: dict[str, Any] = {"device": device, "data_root": data_root}
+        if not fresh and not verify_data and (known := on_first(lambda: read_records(folder))):
+            places["known"] = known
+        built = together(lambda: build(recipe, seed, **places, plugins=(recorder,)))
+        strategy, benchmark = runnable(built.strategy), built.benchmark
+        check_exact(built.strategy, benchmark)
+        notes = {"weights": loaded_from_file(strategy.model)}
         if set_aside is not None:
-            aside = on_first(partial(make_way, set_aside, run_folder, strategy))
+            notes |= on_first(partial(make_way, set_aside, run_folder, strategy))
             claim(stack, run_folder, values, seed)
+        if data_root is not None:
+            notes["data_root"] = str(Path(data_root).resolve())
+        changed = on_first(lambda: begin(run_folder, values, seed, built, device, notes))
 
-        def begin() -> list[str]:
-            check_room(run_folder, strategy)
-            code = keep_code(run_folder, built.strategy)
-            note = keep_data(run_folder, built.benchmark)
-            notes = {"weights": weights, **code, **aside}
-            if data_root is not None and not note:  # your data is named in the recipe
-                notes["data_root"] = str(Path(data_root).resolve())
-            return run_folder.begin(values, seed, machine(device), note, **notes)
-
-        changed = on_first(begin)
-        with logged(run_folder.log) if first else nullcontext():
-            log.info("weights: %s", weights)
-            for remark in (*remarks_of(recipe, strategy.model), *built.benchmark.remarks):
-                log.info(remark)
-                recorder.progress.remark(remark)
-            if changed and first:
+        rows = saver = None
+        if world().first:
+            stack.enter_context(logged(run_folder.log))
+            tell(recorder.progress, recipe, built, notes["weights"])
+            if changed:
                 warn(
-                    f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): "
-                    "its rows may differ from an unbroken run's."
+                    f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): its "
+                    "rows may differ from an unbroken run's."
                 )
-            rows = RunRows(run_folder) if first else NoRows()
-            saver = (
-                Saver(run_folder.checkpoints, rows, checkpoint_seconds, run_folder.check_owned)
-                if first
-                else NoSaver()
-            )
-            recorder.begin(strategy, rows, saver)
-            RunLoop(run_folder, recipe, built, recorder, num_workers).go()
-            if first:
-                run_folder.finish()
+            rows = RunRows(run_folder)
+            saver = Saver(run_folder.checkpoints, rows, checkpoint_seconds, run_folder.check_owned)
+        recorder.begin(strategy, rows, saver)
+        note = restore(run_folder, strategy, recorder)
+
+        steps = Steps(recipe, built, recorder, note)
+        loading = {"num_workers": default_workers(device) if num_workers is None else num_workers}
+        for step, experience in steps.left():
+            trained_on = benchmark.train_stream if strategy.trains_on_stream else experience
+            strategy.train(trained_on, **(loading if loading["num_workers"] else {}))
+            counts = steps.judge(step)
+            if world().first:
+                steps.save(step, counts)
+        if world().first:
+            run_folder.finish()
 
 
 def claim(stack: ExitStack, run_folder: RunFolder, values: Json, seed: int) -> None:
     """Own the folder until the stack ends, on rank 0. A ValueError on all ranks if it is another
     process's, or has another run.
     """
-    together(lambda: stack.enter_context(run_folder.owned()) if world().first else None)
+    on_first(lambda: run_folder.check(values, seed))
+    on_first(lambda: stack.enter_context(run_folder.owned()))
     on_first(lambda: run_folder.check(values, seed))  # nobody writes it any more
 
 
-class RunLoop:
-    """The steps of a run from where it stands."""
+def begin(
+    run_folder: RunFolder,
+    values: Json,
+    seed: int,
+    built: Built,
+    device: str,
+    notes: dict[str, str],
+) -> list[str]:
+    """Write recipe.json, or compare it with the code and the data of a run that resumes; the
+    versions and the machine that are others than before, in words.
+    """
+    check_room(run_folder, runnable(built.strategy))
+    records = built.benchmark.records
+    notes |= keep_code(run_folder, built.strategy)
+    refuse_other_data(run_folder, records)
+    if records:
+        write_records(run_folder.path, records)
+    data = data_note(records, built.benchmark.left_out)
+    if data:  # yours, which is named in the recipe
+        notes.pop("data_root", None)
+    return run_folder.begin(values, seed, machine(device), data, **notes)
 
-    def __init__(
-        self,
-        run_folder: RunFolder,
-        recipe: HasSettings,
-        built: Built,
-        recorder: Recorder,
-        num_workers: int,
-    ):
-        benchmark = built.benchmark
-        self.run_folder, self.benchmark, self.recorder = run_folder, benchmark, recorder
-        self.strategy = recorder.strategy
-        self.rows = recorder.rows
-        self.options = {"num_workers": num_workers} if num_workers else {}
-        self.steps = torch.full((len(benchmark.class_names),), -1)
-        self.num_steps = len(benchmark.train_stream)
-        experiences = benchmark.train_stream
-        self.work = work_by_step(
-            recipe,
-            [(len(own.classes_in_this_experience), len(own.dataset)) for own in experiences],
-            [len(own.dataset) for own in benchmark.test_stream],
-            teacher=any(isinstance(own, WITH_TEACHER) for own in built.strategy.plugins),
-        )
 
-    def go(self) -> None:
-        note = self.restore() or AT_START
-        first, inside = note["step"], note["inside"]
-        self.counts = counts_of(self.rows, len(self.steps))
-        before = self.num_steps - 1 if self.strategy.trains_on_stream else first
-        done = min(note["done"], 0.99)  # version 0.1 noted 1 in the phases of a step
-        self.recorder.progress.begin([own.total for own in self.work], before + done)
-        for step, experience in enumerate(self.benchmark.train_stream):
-            self.steps[list(experience.classes_in_this_experience)] = step
-            if step < first or (self.strategy.trains_on_stream and step < self.num_steps - 1):
-                continue
-            interrupted = inside and step == first
-            kept = ("seconds", "images", "done") if interrupted else ()
-            self.recorder.begin_step(step, self.work[step], **{name: note[name] for name in kept})
-            self.train(experience)
-            self.write(step)
+def tell(progress: Progress, recipe: HasSettings, built: Built, weights: str) -> None:
+    """Log, and report, what there is to know of weights and data before the training."""
+    log.info("weights: %s", weights)
+    for remark in (*remarks_of(recipe, built.strategy.model), *built.benchmark.remarks):
+        log.info(remark)
+        progress.remark(remark)
 
-    def restore(self) -> Json | None:
-        """Load the last checkpoint and drop the rows behind it. Its note; None: from the
-        beginning.
-        """
-        checkpoint = on_first(self.find_checkpoint)
-        if checkpoint is None:
-            self.rows.keep(dict.fromkeys(self.rows.counts, 0))
-            return None
-        load_state(self.strategy, checkpoint, self.run_folder)
-        self.rows.keep(checkpoint.note["rows"])
-        inside = checkpoint.note["inside"]
-        where = (
-            "in step {step}, after epoch {epoch} of phase {phase}"
-            if inside
-            else "at the start of step {step}"
-        )
-        log.info("resumes %s", where.format(**checkpoint.note))
-        return checkpoint.note
 
-    def find_checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint that can be used; None: from the beginning."""
-        checkpoint = (
-            load_checkpoint(self.run_folder.checkpoints, self.rows.check)
-            if self.strategy.resumable
-            else None
-        )
-        if checkpoint is None:
-            self.tell_start_again()
-        return checkpoint
+def restore(run_folder: RunFolder, strategy: Strategy, recorder: Recorder) -> Json:
+    """Load the last checkpoint and drop the rows behind it. Its note, or that of the beginning."""
+    checkpoint = on_first(lambda: find_checkpoint(run_folder, strategy, recorder))
+    note = AT_START
+    if checkpoint is not None:
+        load_state(strategy, checkpoint, run_folder)
+        note = checkpoint.note
+        where = "in step {step}, after epoch {epoch} of phase {phase}"
+        where = where if note["inside"] else "at the start of step {step}"
+        log.info("resumes %s", where.format(**note))
+    if recorder.rows is not None:
+        recorder.rows.keep(note.get("rows", {}))
+    return note
 
-    def tell_start_again(self) -> None:
-        """Say, before any row is dropped, that a run with rows has no checkpoint to resume from."""
-        if not any(self.rows.counts.values()):
-            return
-        if (self.run_folder.metadata() or {})["recipe"].get("own", {}).get("learn"):
+
+def find_checkpoint(
+    run_folder: RunFolder, strategy: Strategy, recorder: Recorder
+) -> Checkpoint | None:
+    """The last checkpoint that can be used; None: from the beginning, which is said before any row
+    is dropped.
+    """
+    rows = recorder.rows
+    assert rows is not None
+    if strategy.resumable:
+        checkpoint = load_checkpoint(run_folder.checkpoints, rows.check)
+        if checkpoint is not None:
+            return checkpoint
+    if any(rows.counts.values()):
+        if (run_folder.metadata() or {})["recipe"].get("own", {}).get("learn"):
             raise ValueError(
-                f"{self.run_folder.path} has no checkpoint that can be used, and its first steps "
-                "were "
+                f"{run_folder.path} has no checkpoint that can be used, and its first steps were "
                 "trained in another run. Give the same `hfc learn` command again."
             )
         line = (
-            f"{self.run_folder.path} has rows but no checkpoint to resume from: it starts again "
-            "from "
+            f"{run_folder.path} has rows but no checkpoint to resume from: it starts again from "
             "the beginning."
         )
         log.warning(line)
-        self.recorder.progress.remark(line)
+        recorder.progress.remark(line)
+    return None
 
-    def train(self, experience: Experience) -> None:
-        self.strategy.train(
-            self.benchmark.train_stream if self.strategy.trains_on_stream else experience,
-            **self.options,
+
+class Steps:
+    """The steps of a run from where it stands: those that are left, and the rows of each.
+
+    Args:
+        recipe: What is trained.
+        built: Benchmark and strategy.
+        recorder: The plugin that writes the rows of an epoch.
+        note: Where the training stands.
+    """
+
+    def __init__(self, recipe: HasSettings, built: Built, recorder: Recorder, note: Json):
+        self.benchmark, self.recorder, self.note = built.benchmark, recorder, note
+        self.strategy = runnable(built.strategy)
+        self.steps = torch.full((len(self.benchmark.class_names),), -1)
+        self.work = work_by_step(
+            recipe,
+            [
+                (len(experience.classes_in_this_experience), len(experience.dataset))
+                for experience in self.benchmark.train_stream
+            ],
+            [len(experience.dataset) for experience in self.benchmark.test_stream],
+            teacher=any(isinstance(plugin, WITH_TEACHER) for plugin in built.strategy.plugins),
         )
-        self.seconds = self.recorder.seconds
+        rows = recorder.rows
+        self.counts = [] if rows is None else counts_of(rows, len(self.steps))
 
-    def write(self, step: int) -> None:
-        """One evaluation pass, the rows of the step, a checkpoint."""
+    def left(self) -> Iterator[tuple[int, Experience]]:
+        """Number and experience of each step that is left; of a strategy that trains on the whole
+        stream, the last.
+        """
+        last = len(self.benchmark.train_stream) - 1
+        first = last if self.strategy.trains_on_stream else self.note["step"]
+        self.recorder.progress.begin([work.total for work in self.work], first + self.note["done"])
+        for step, experience in enumerate(self.benchmark.train_stream):
+            self.steps[list(experience.classes_in_this_experience)] = step
+            if step < max(first, self.note["step"]):
+                continue
+            inside = self.note["inside"] and step == self.note["step"]
+            kept = ("seconds", "images", "done") if inside else ()
+            kept_of_step = {name: self.note[name] for name in kept}
+            self.recorder.begin_step(step, self.work[step], **kept_of_step)
+            yield step, experience
+
+    def judge(self, step: int) -> StepCounts:
+        """One evaluation pass over the test images of all classes seen."""
+        self.seconds = self.recorder.seconds
         seen: ConcatDataset = ConcatDataset(
             [test.dataset for test in self.benchmark.test_stream[: step + 1]]
         )
         try:
-            counts = judge(self.strategy, seen, self.steps)
+            return judge(self.strategy, seen, self.steps)
         except FloatingPointError as error:
             raise FloatingPointError(
                 f"{error} It was trained up to step {step}, epoch {self.recorder.epoch} (counted "
                 "from 0): training has diverged. Try a lower learning rate."
             ) from None
-        if not world().first:
-            return
+
+    def save(self, step: int, counts: StepCounts) -> None:
+        """The rows of a step, then a checkpoint."""
+        rows, saver = self.recorder.rows, self.recorder.saver
+        assert rows is not None and saver is not None
         self.counts.append(counts)
         row = {
             "step": step,
@@ -295,18 +308,13 @@ class RunLoop:
             "images_per_second": round(self.recorder.images / self.seconds, 1),
             "peak_memory": peak_memory(self.strategy.device),
         }
-        self.rows.add("classes", class_rows(step, counts, self.steps, self.benchmark.class_names))
-        self.rows.add("confusion", confusion_rows(step, counts))
-        self.rows.add("exemplars", exemplar_rows(step, self.strategy))
-        self.rows.add("steps", [row])
-        self.recorder.saver.save(self.strategy, {**AT_START, "step": step + 1})
-        log.info(
-            "step %d: accuracy %.4f on %d classes, %.1f s",
-            step,
-            row["accuracy"],
-            row["classes"],
-            self.seconds,
-        )
+        rows.add("classes", class_rows(step, counts, self.steps, self.benchmark.class_names))
+        rows.add("confusion", confusion_rows(step, counts))
+        rows.add("exemplars", exemplar_rows(step, self.strategy))
+        rows.add("steps", [row])
+        saver.save(self.strategy, {**AT_START, "step": step + 1})
+        words = "step %d: accuracy %.4f on %d classes, %.1f s"
+        log.info(words, step, row["accuracy"], row["classes"], self.seconds)
         self.recorder.progress.step(row)
 
 
@@ -327,17 +335,6 @@ def remarks_of(recipe: HasSettings, model: Module) -> Iterator[str]:
             "The weights file was made for images of another number of patches: its position "
             "embeddings are resampled."
         )
-
-
-def keep_data(run_folder: RunFolder, benchmark: SplitBenchmark) -> Json:
-    """Refuse data other than what the run began with. What recipe.json is to hold of
-    it.
-    """
-    records = benchmark.records
-    refuse_other_data(run_folder, records)
-    if records:
-        write_records(run_folder.path, records)
-    return data_note(records, benchmark.left_out)
 
 
 def keep_code(run_folder: RunFolder, strategy: object) -> dict[str, str]:
@@ -362,7 +359,7 @@ def keep_code(run_folder: RunFolder, strategy: object) -> dict[str, str]:
     return {"method_sha256": digest}
 
 
-def load_state(training: Resumable, checkpoint: Checkpoint, run_folder: RunFolder) -> None:
+def load_state(training: Any, checkpoint: Checkpoint, run_folder: RunFolder) -> None:
     """Let a training take over a checkpoint; a ValueError that names the run where it does not
     fit.
     """
@@ -374,17 +371,6 @@ def load_state(training: Resumable, checkpoint: Checkpoint, run_folder: RunFolde
             f"The checkpoint in {run_folder.checkpoints} does not fit this run: {kind}"
             f"{str(error).partition(chr(10))[0]}"
         ) from error
-
-
-def checked_workers(num_workers: int) -> int:
-    """The number itself; a ValueError for more loader processes than can be of use here."""
-    most = most_workers()
-    if not 0 <= num_workers <= most:
-        raise ValueError(
-            f"num_workers must be 0 to {most}, 4 for each processor of this machine; got "
-            f"{num_workers}."
-        )
-    return num_workers
 
 
 def check_device(device: str) -> str:
@@ -417,14 +403,14 @@ def check_device(device: str) -> str:
 
 
 def make_way(
-    set_aside: Callable[[], Mapping[str, str]], run_folder: RunFolder, training: Resumable
+    set_aside: Callable[[], Mapping[str, str]], run_folder: RunFolder, training: Any
 ) -> Mapping[str, str]:
     """Let what is in the folder be moved aside; before, check that there is room beside it."""
     check_room(run_folder, training, stays=True)
     return set_aside()
 
 
-def check_room(run_folder: RunFolder, training: Resumable, *, stays: bool = False) -> None:
+def check_room(run_folder: RunFolder, training: Any, *, stays: bool = False) -> None:
     """An OSError where the disk has no room for three checkpoints of model, teacher and the
     optimizer's moments, in place of those that are there, or beside them if they stay.
     """

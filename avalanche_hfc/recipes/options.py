@@ -4,6 +4,7 @@ The names serve `hfc list`, `--help` and completion; a test compares them with t
 each class takes is read from its signature, in `signatures`.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 Value = str | int | float | bool | None | tuple
@@ -65,6 +66,14 @@ ON_ALL_SEEN = ("joint", "avalanche-cumulative")  # `trains_on_all_seen` of the c
 # the exemplars, or all that the main epochs do. None is as many as those.
 LATER_EPOCHS = {"tune_epochs": "exemplars", "compress_epochs": "all"}
 CORRECTION_ROUNDS = ("bias_rounds", "stage_2_epochs")  # over a few images that were held out
+HARDWARE: Mapping[str, Value] = {
+    "train.checkpoint_activations": False,
+    "train.precision": "float32",
+    "train.compile": False,
+    "train.tf32": False,
+    "train.channels_last": False,
+}
+"""How a run uses the hardware, by leaf: the values with which a method need not know of it."""
 MODELS = ("tsavit", "vit", "dytox", "convit", "resnet32", "resnet18")
 """The names of all models that a recipe can use."""
 
@@ -105,7 +114,7 @@ def describe(option: Option) -> str:
         float: ("a number",),
         bool: ("true or false",),
         tuple: ("numbers with commas between",),
-        str: option.choices or ("a text",),
+        str: option.choices or ("a string",),
         type(None): ("none",),
     }
     allowed = [name for one in option.types for name in names[one]]

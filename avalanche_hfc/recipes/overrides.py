@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from avalanche_hfc.recipes.options import Option, Value, check, describe
-from avalanche_hfc.recipes.schema import CHOSEN, RENAMED, Recipe, leaf_options
+from avalanche_hfc.recipes.schema import CHOSEN, Recipe, leaf_options
 from avalanche_hfc.recipes.settings import SMALL_WEIGHTS
 from avalanche_hfc.recipes.user_data import MEMORY, read_class_order
 from avalanche_hfc.recipes.weights_file import FROM_FILE, GEOMETRY, check_blocks, fitted
@@ -56,7 +56,7 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
     for name, text in given.items():
         leaf = leaf_of(recipe, name)
         if leaf in changed:
-            raise ValueError(f"{leaf} is given twice.")
+            raise ValueError(f"{leaf} is given more than once.")
         changed[leaf] = read(leaf, options[leaf], text)
     for leaf in [leaf for leaf in changed if leaf in OTHER_BUDGET and changed[leaf] is not None]:
         changed.setdefault(OTHER_BUDGET[leaf], None)
@@ -119,8 +119,6 @@ def leaf_of(recipe: Recipe, name: str) -> str:
     if len(matches) > 1:
         raise ValueError(f"{name!r} is not unique in {recipe.name}: say {' or '.join(matches)}.")
     if not matches:
-        for before, now in RENAMED.get(recipe.method.name, {}).items():
-            short |= dict.fromkeys((before, f"method.{before}"), f"method.{now}")
         near = dict.fromkeys(
             short.get(word, word) for word in get_close_matches(asked, [*leaves, *short], n=3)
         )

@@ -2,15 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_args, get_type_hints
 
-from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.recipes.options import Option, Value, check
+from avalanche_hfc.recipes.options import HARDWARE, Option, Value, check
 from avalanche_hfc.recipes.signatures import (
     accepts,
     method_options,
@@ -33,21 +32,6 @@ CHOICES = {
     "train.schedule": ("constant", "cosine", "drops"),
     "train.precision": ("float32", "bfloat16", "float16"),
 }
-
-# By method, its options under the name of an earlier version -> today's
-RENAMED = {"hfc": {"recipe": "form"}}
-
-
-def with_current_names(held: Record) -> Json:
-    """A recipe as `Recipe.as_dict` of any version gave it, its leaves under today's names."""
-    current = dict(held)
-    method = current.get("method", {})
-    options = RENAMED.get(method.get("name"), {})
-    leaves = {f"method.{before}": f"method.{now}" for before, now in options.items()}
-    for part, names in (("method", options), ("sources", leaves), ("overrides", leaves)):
-        if part in current:
-            current[part] = {names.get(name, name): v for name, v in current[part].items()}
-    return current
 
 
 def positive(part: str, **numbers: float | int | None) -> None:
@@ -266,16 +250,10 @@ class ModelRecipe:
     Attributes:
         kind: One of `MODELS`.
         options: All options of the model, as pairs of name and value.
-
-    Raises:
-        ValueError: If an option is missing, unknown or not allowed.
     """
 
     kind: str
     options: Options
-
-    def __post_init__(self) -> None:
-        check_options("model", model_options(self.kind), dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -285,16 +263,10 @@ class MethodRecipe:
     Attributes:
         name: A key of `STRATEGIES`, or ``"module:Class"`` for your method.
         options: All options of the method, as pairs of name and value.
-
-    Raises:
-        ValueError: If an option is missing, unknown or not allowed.
     """
 
     name: str
     options: Options
-
-    def __post_init__(self) -> None:
-        check_options("method", method_options(self.name), dict(self.options))
 
 
 PARTS: dict[str, type] = {
@@ -305,16 +277,6 @@ PARTS: dict[str, type] = {
     "method": MethodRecipe,
 }
 CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
-
-
-def check_options(part: str, known: Mapping[str, Option], given: Mapping[str, Value]) -> None:
-    if set(known) != set(given):
-        raise ValueError(
-            f"{part} needs exactly the options {', '.join(known) or '(none)'}; got "
-            f"{', '.join(given) or '(none)'}."
-        )
-    for name, value in given.items():
-        check(f"{part}.{name}", known[name], value)
 
 
 @dataclass(frozen=True)
@@ -370,13 +332,12 @@ class Recipe:
             raise ValueError(
                 f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
             )
-
-        for leaf in ON_HARDWARE:
-            name, usual = leaf.removeprefix("train."), SINCE_0_1[leaf]
-            given = getattr(self.train, name)
-            if given != usual and not accepts(method, name):
+        for leaf, usual in HARDWARE.items():
+            name = leaf.removeprefix("train.")
+            value = getattr(self.train, name)
+            if value != usual and not accepts(method, name):
                 raise ValueError(
-                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {given}."
+                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {value}."
                 )
 
     def leaves(self) -> dict[str, Value]:
@@ -430,13 +391,18 @@ class Recipe:
         Raises:
             ValueError: If a value is not allowed.
         """
-        parts: dict[str, Json] = {part: {} for part in PARTS}
-        for leaf, value in leaves.items():
-            part, key = leaf.split(".", 1)
-            parts[part][key] = value
+        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
+        expected = set(leaf_options(*chosen))
+        missing = sorted(expected - set(leaves))
+        if missing:
+            raise ValueError(
+                f"The recipe {name} lacks {', '.join(missing)}: it was written by another "
+                "version of this package. Run it again to use it here."
+            )
+        parts = by_part(leaves)
         for part, key in CHOSEN.items():
-            chosen = parts[part].pop(key)
-            parts[part] = {key: chosen, "options": tuple(parts[part].items())}
+            kind = parts[part].pop(key)
+            parts[part] = {key: kind, "options": tuple(parts[part].items())}
         made = {part: PARTS[part](**values) for part, values in parts.items()}
         return cls(
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
@@ -448,12 +414,8 @@ class Recipe:
         Returns:
             A dict that `from_dict` reads.
         """
-        parts: dict[str, Json] = {part: {} for part in PARTS}
-        for leaf, value in self.leaves().items():
-            part, name = leaf.split(".", 1)
-            parts[part][name] = value
-        recipe = {"name": self.name, "scale": self.scale, **parts, "sources": dict(self.sources)}
-        recipe["overrides"] = dict(self.overrides)
+        recipe = {"name": self.name, "scale": self.scale, **by_part(self.leaves())}
+        recipe |= {"sources": dict(self.sources), "overrides": dict(self.overrides)}
         if self.paths:
             recipe["own"] = dict(self.paths)
         if self.base is not None:
@@ -465,31 +427,22 @@ class Recipe:
         """Build a recipe from plain data.
 
         Args:
-            held: A return value of `as_dict`, of this version or of version 0.1.
+            held: A return value of `as_dict`. Options that are constants today are left out.
 
         Returns:
             The recipe.
 
         Raises:
-            ValueError: If values are missing, unknown or not allowed.
+            ValueError: If values are missing or not allowed.
         """
-        held = with_current_names(held)
-        keys = {"name", "scale", *PARTS, "sources", "overrides"}
-        wrong = differences("missing:", "unknown:", keys, set(held) - {"own", "base"}, "; ")
-        if wrong:
-            raise ValueError(f"Not a recipe. {wrong}.")
+        missing = [key for key in ("name", "scale", *PARTS, "sources") if key not in held]
+        if missing:
+            raise ValueError(f"Not a recipe: it lacks {', '.join(missing)}.")
         leaves = {
             f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
         }
-        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
-        expected = set(leaf_options(*chosen))
-        leaves |= {leaf: SINCE_0_1[leaf] for leaf in expected - set(leaves) if leaf in SINCE_0_1}
-        wrong = differences("lacks", "has unknown", expected, set(leaves), " and ")
-        if wrong:
-            raise ValueError(
-                f"The recipe {held['name']} {wrong}: it was written by another version of this "
-                "package. Run it again to use it here."
-            )
+        known = leaf_options(*(leaves.get(f"{part}.{key}") for part, key in CHOSEN.items()))
+        leaves = {leaf: value for leaf, value in leaves.items() if leaf in known}
         overrides, paths = (
             {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
             for key in ("overrides", "own")
@@ -501,15 +454,12 @@ class Recipe:
         )
 
 
-def differences(
-    missing: str, unknown: str, expected: Set[str], given: Set[str], separator: str
-) -> str:
-    """The names that are missing and those that are not known, each behind its word; or empty."""
-    return separator.join(
-        f"{word} {', '.join(sorted(names))}"
-        for word, names in ((missing, expected - given), (unknown, given - expected))
-        if names
-    )
+def by_part(leaves: Mapping[str, Value]) -> dict[str, Json]:
+    parts: dict[str, Json] = {part: {} for part in PARTS}
+    for leaf, value in leaves.items():
+        part, name = leaf.split(".", 1)
+        parts[part][name] = value
+    return parts
 
 
 def plain(value: Value | list) -> Value:

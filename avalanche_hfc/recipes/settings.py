@@ -5,7 +5,13 @@ replaces what an earlier one says.
 from collections.abc import Iterable, Iterator, Mapping
 
 from avalanche_hfc.recipes.names import Spec
-from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS, WITHOUT_MEMORY, Value
+from avalanche_hfc.recipes.options import (
+    HARDWARE,
+    ONE_PASS,
+    UPPER_BOUNDS,
+    WITHOUT_MEMORY,
+    Value,
+)
 from avalanche_hfc.recipes.published import (
     PUBLISHED_METHODS,
     PUBLISHED_MODELS,
@@ -50,11 +56,7 @@ NEUTRAL = {
     "train.warm_up_epochs": 0,
     "train.warm_up_lr": None,
     "train.schedule_delay": 0,
-    "train.checkpoint_activations": False,
-    "train.precision": "float32",
-    "train.compile": False,
-    "train.tf32": False,
-    "train.channels_last": False,
+    **HARDWARE,
 }
 VITS: dict[str, dict[str, Value]] = {
     scale: {

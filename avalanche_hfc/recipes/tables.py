@@ -66,6 +66,13 @@ class PaperCell(NamedTuple):
     mem_size: int | None
     per_class: int | None
 
+    @property
+    def row_name(self) -> str:
+        """The line of the table as `--only` names it: icarl, or icarl+hfc for the same with both
+        losses. Whatever the backbone.
+        """
+        return self.row + ("+hfc" if self.losses == "hfc" else "")
+
 
 class TableCell(NamedTuple):
     """A cell of a table and the recipe that fills it.

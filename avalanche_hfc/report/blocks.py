@@ -1,4 +1,4 @@
-"""What a report is made of. The page and the markdown show the same blocks."""
+"""What a report is made of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from avalanche_hfc._types import Json
-from avalanche_hfc.report.figures import Panel
-from avalanche_hfc.report.style import HEAT, heat_colour
+from avalanche_hfc.report.figures import HEAT, Panel, heat_colour
 
 
 @dataclass(frozen=True)

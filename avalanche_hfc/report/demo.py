@@ -7,15 +7,23 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS, FURTHER_TABLES
-from avalanche_hfc.report.figures import Curve, Panel, as_png, draw
+from avalanche_hfc.report.figures import (
+    FOR_PRINT,
+    Curve,
+    LineKey,
+    Panel,
+    as_png,
+    assign_colours,
+    draw,
+)
 from avalanche_hfc.report.numbers import UNITS, per_run
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.paper_table import steps_of
-from avalanche_hfc.report.style import FOR_PRINT, LineKey, assign_colours
 from avalanche_hfc.report.tables import spread
 from avalanche_hfc.store.read import RunData, read_runs
-from avalanche_hfc.store.rows import RUN_COLUMNS, replace_file
+from avalanche_hfc.store.rows import replace_file
 
+COLUMNS = "method seed step classes images accuracy average forgetting fh seconds".split()
 DEFINITIONS = (
     "average: mean over the steps of the accuracy on all classes seen so far\n"
     "last: accuracy on all classes after the last step\n"
@@ -73,7 +81,7 @@ def rows_of(runs: Iterable[RunData]) -> pd.DataFrame:
     in_order = rows.sort_values(
         "method", kind="stable", key=lambda column: column.map(list(DEMO_METHODS).index)
     )
-    return in_order[list(RUN_COLUMNS)]
+    return in_order[COLUMNS]
 
 
 def write_report(folder: Path) -> pd.DataFrame:

@@ -1,8 +1,5 @@
-"""From run folders to one page and the same as markdown. Everything is made from the CSV files and
-can be deleted.
-"""
+"""From run folders to one page. It is made from the CSV files and can be deleted."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,31 +9,26 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from avalanche_hfc.report.blocks import Fold, Heading, Heat, Plot, Report, Section
-from avalanche_hfc.report.class_maps import classes
-from avalanche_hfc.report.comparisons import Comparison, comparisons_of
-from avalanche_hfc.report.exemplars import exemplars
-from avalanche_hfc.report.figures import as_png, as_svg, draw, heat_map
-from avalanche_hfc.report.numbers import shared_class_table
-from avalanche_hfc.report.pictures import PicturesOfRun
-from avalanche_hfc.report.recipe_values import origins, recipe_values
-from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
-from avalanche_hfc.report.sentences import subtitle, title
-from avalanche_hfc.report.style import (
-    FOR_PRINT,
+from avalanche_hfc.report.blocks import Heading, Plot, Report, Section
+from avalanche_hfc.report.classes import PicturesOfRun, classes, exemplars
+from avalanche_hfc.report.comparisons import Comparison, comparisons_of, subtitle, title
+from avalanche_hfc.report.figures import (
     MARKERS,
     NARROW,
     SERIES,
     WIDE,
+    as_svg,
+    draw,
     marker_of,
     style_rules,
 )
-from avalanche_hfc.report.training_losses import acting, losses
+from avalanche_hfc.report.numbers import shared_class_table
+from avalanche_hfc.report.recipe_values import acting, losses, origins, recipe_values
+from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
 from avalanche_hfc.store.read import read_runs
 from avalanche_hfc.store.rows import replace_file
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIGURES = "figures"
 
 
 def write_report(
@@ -45,37 +37,34 @@ def write_report(
     *,
     paper: pd.DataFrame | Path | str | None = None,
     pictures: PicturesOfRun | None = None,
-) -> list[Path]:
-    """Write a report on runs, as a single HTML page and as markdown with figures.
+) -> Path:
+    """Write a report on runs, as a single HTML page.
 
     Args:
         folders: Run folders, or folders that contain run folders.
-        out: The folder for report.html, report.md and figures/*.png; it is created if necessary.
+        out: The folder for report.html; it is created if necessary.
         paper: Published numbers to compare with, as rows for `compare` or as a CSV file with such
             rows. By default there is no comparison.
         pictures: Shows exemplars as images: `pictures_of_recipe()`, or a function from a run to a
             return value of `pictures_of`. By default exemplars are listed by position.
 
     Returns:
-        The paths of all files, report.html and report.md first.
+        The path of report.html.
 
     Raises:
         FileNotFoundError: If a folder or the CSV file does not exist.
         ValueError: If a folder contains no run, or its files cannot be read.
     """
-    return write_pages(make_report(folders, paper=paper, pictures=pictures), out)
+    return write_page(make_report(folders, paper=paper, pictures=pictures), out)
 
 
-def write_pages(report: Report, out: Path | str) -> list[Path]:
-    """Write a report that has been made; files as in `write_report`."""
-    html, text, figures = as_html(report), as_markdown(report), as_pngs(report)
-    out = Path(out)
-    (out / FIGURES).mkdir(parents=True, exist_ok=True)
-    contents: dict[Path, str | bytes] = {out / "report.html": html, out / "report.md": text}
-    contents |= {out / FIGURES / name: content for name, content in figures.items()}
-    for path, content in contents.items():
-        replace_file(path, content)
-    return list(contents)
+def write_page(report: Report, out: Path | str) -> Path:
+    """Write a report that has been made, and return its path."""
+    page = Path(out) / "report.html"
+    html = as_html(report)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(page, html)
+    return page
 
 
 def make_report(
@@ -198,7 +187,13 @@ def as_html(report: Report) -> str:
             for form, look in looks.items()
         }
 
-    environment = _environment(autoescape=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
     style = (TEMPLATES / "report.css").read_text() + style_rules()
     environment.globals |= {
         "plots": plots,
@@ -206,51 +201,3 @@ def as_html(report: Report) -> str:
         "marker": lambda colour: MARKERS[marker_of(colour)],
     }
     return environment.get_template("report.html.j2").render(report=report, style=style) + "\n"
-
-
-def as_markdown(report: Report) -> str:
-    text = (
-        _environment(autoescape=False)
-        .get_template("report.md.j2")
-        .render(report=report, figures=FIGURES)
-    )
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", text)).strip() + "\n"
-
-
-def as_pngs(report: Report) -> dict[str, bytes]:
-    """The figures of the markdown, by file name."""
-    found = {}
-    for block in _flat([block for section in report.sections for block in section.blocks]):
-        if isinstance(block, Plot):
-            found[f"{block.name}.png"] = as_png(draw(block.panels, FOR_PRINT, block.height))
-        elif isinstance(block, Heat):
-            found[f"{block.name}.png"] = as_png(
-                heat_map(block.table, block.columns, block.corner, FOR_PRINT)
-            )
-    return found
-
-
-def _flat(blocks: Iterable[object]) -> list[object]:
-    return [
-        inner
-        for block in blocks
-        for inner in (_flat(block.blocks) if isinstance(block, Fold) else [block])
-    ]
-
-
-def _environment(*, autoescape: bool) -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=autoescape,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["prose"] = _prose
-    environment.filters["cell"] = lambda text: _prose(text).replace("|", "\\|").replace("\n", " ")
-    return environment
-
-
-def _prose(text: object) -> str:
-    """Markdown without HTML, links and images: names of classes may hold anything."""
-    return re.sub(r"[\[\]]", r"\\\g<0>", str(text).replace("<", "&lt;"))

@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 
 from avalanche_hfc.report.blocks import Cell, Fold, Plot, Table, Text
-from avalanche_hfc.report.comparisons import Comparison, folders_learned, ranking_measure
+from avalanche_hfc.report.comparisons import (
+    DEFINITIONS,
+    Comparison,
+    duration,
+    folders_learned,
+    paper_keys,
+    ranking_measure,
+)
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import (
     HIGHEST_IS_BEST,
@@ -19,7 +26,6 @@ from avalanche_hfc.report.numbers import (
     over_seeds,
     per_step,
 )
-from avalanche_hfc.report.sentences import DEFINITIONS, duration, paper_keys
 from avalanche_hfc.report.tables import compare, number, spread
 from avalanche_hfc.store.read import Group
 

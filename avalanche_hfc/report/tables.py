@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc.recipes import METHODS
-from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST, Difference
+from avalanche_hfc.report.numbers import NO_DIFFERENCE, ONE_SEED, TEST, Difference
 
 KEYS = (
     "row",

@@ -15,11 +15,16 @@ import pandas as pd
 
 from avalanche_hfc._names import joined
 from avalanche_hfc.report.blocks import Cell, Command, Report, Table, Text
-from avalanche_hfc.report.comparisons import Comparison
-from avalanche_hfc.report.differences import TEST, Difference
-from avalanche_hfc.report.numbers import chance_levels, class_table, falls, measures
+from avalanche_hfc.report.comparisons import Comparison, duration
+from avalanche_hfc.report.numbers import (
+    TEST,
+    Difference,
+    chance_levels,
+    class_table,
+    falls,
+    measures,
+)
 from avalanche_hfc.report.page import make_report
-from avalanche_hfc.report.sentences import duration
 from avalanche_hfc.report.tables import NOTHING, number, spread
 from avalanche_hfc.store.read import Group, RunData
 

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple, cast
 import torch
 
 from avalanche_hfc._types import Json, Record, State
-from avalanche_hfc.store.checkpoint_note import Damaged, RowsDamaged, note_text, read_note
+from avalanche_hfc.store.rows import Damaged, RowsDamaged, note_text, read_note
 
 NAMES = ("last", "previous")
 BLOCK = 1 << 20  # bytes

@@ -41,8 +41,8 @@ class RunLock:
                 owner = os.read(file, 32).decode(errors="replace").strip() or "unknown"
                 os.close(file)
                 raise FolderInUseError(
-                    f"{self.path.parent} is in use: process {owner} is running it. Wait for "
-                    "its end, or end it."
+                    f"{self.path.parent} is in use by process {owner}. Wait for it to "
+                    "finish, or stop it."
                 ) from None
             except BaseException:
                 os.close(file)

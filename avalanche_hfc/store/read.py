@@ -5,7 +5,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,6 +15,7 @@ from avalanche_hfc._types import Json, Record
 from avalanche_hfc.recipes.pretraining import is_pretraining
 from avalanche_hfc.store.rows import whole_lines
 from avalanche_hfc.store.run_folder import (
+    TIMES,
     RunFolder,
     read_recipe_note,
     refuse_pretraining,
@@ -211,7 +214,7 @@ def _run_folders(folder: Path) -> list[Path]:
     )
     if not inside:
         raise ValueError(
-            f"{folder} is no run folder: it has no recipe.json, and no folder in it has one."
+            f"{folder} is not a run folder: neither it nor a folder in it has a recipe.json."
         )
     return [path for path in inside if not _is_pretraining(path)] or inside
 
@@ -230,7 +233,7 @@ def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
     held = read_recipe_note(path)
     if held is None:
-        raise ValueError(f"{path} is no run folder: it has no recipe.json.")
+        raise ValueError(f"{path} is not a run folder: it has no recipe.json.")
     refuse_pretraining(path, held)
     files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
     _check_classes(path, files)
@@ -295,3 +298,88 @@ def _check_classes(folder: Path, files: Mapping[str, pd.DataFrame | None]) -> No
                 raise ValueError(
                     f"{folder / name}.csv is damaged: {column} {unknown[0]} is not in classes.csv."
                 )
+
+
+class FirstDifference(NamedTuple):
+    """The first rows of a file that differ: where they stand, and the columns with both values. An
+    absent row has None.
+    """
+
+    file: str
+    where: str
+    columns: tuple[tuple[str, str | None, str | None], ...]
+
+
+class RunDiff(NamedTuple):
+    """`changed` settings as (name, first, second); `differences` in the order in which a run writes
+    them; `rows` compared alike before.
+    """
+
+    changed: tuple[tuple[str, str, str], ...]
+    differences: tuple[FirstDifference, ...]
+    num_alike: int
+
+    @property
+    def same(self) -> bool:
+        return not self.differences
+
+
+FILES = {
+    "train": ("step", "phase", "epoch"),
+    "steps": ("step",),
+    "classes": ("step", "class"),
+    "confusion": ("step", "class", "predicted"),
+}
+
+
+def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
+    """Compare two run folders: time and memory columns apart, equal runs agree in every row."""
+    folders = RunFolder(first), RunFolder(second)
+    notes = [folder.metadata() for folder in folders]
+    for folder, metadata in zip(folders, notes, strict=True):
+        if metadata is None:
+            raise FileNotFoundError(f"{folder.path} is not a run folder: it has no recipe.json.")
+    one, other = (
+        {**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]}
+        for n in notes
+        if n is not None
+    )
+    names = [*one, *(name for name in other if name not in one)]
+    changed = tuple(
+        (name, str(one.get(name)), str(other.get(name)))
+        for name in names
+        if one.get(name) != other.get(name)
+    )
+    differences, num_alike = [], 0
+    for file, keys in FILES.items():
+        alike, difference = first_difference(file, keys, *(folder.read(file) for folder in folders))
+        num_alike += alike
+        differences += [difference] if difference is not None else []
+    return RunDiff(changed, tuple(differences), num_alike)
+
+
+def first_difference(
+    file: str,
+    keys: tuple[str, ...],
+    first: list[dict[str, str]],
+    second: list[dict[str, str]],
+) -> tuple[int, FirstDifference | None]:
+    """How many rows agree from the start, and the first that does not."""
+    for number, (one, other) in enumerate(zip_longest(first, second)):
+        known = one or other or {}
+        where = ", ".join(f"{key} {known.get(key)}" for key in keys)
+        if one is None or other is None:
+            run = "first" if one is None else "second"
+            return number, FirstDifference(
+                file, where, ((f"the {run} run has no such row", None, None),)
+            )
+        columns = [
+            name
+            for name in dict.fromkeys([*one, *other])
+            if name not in TIMES and one.get(name) != other.get(name)
+        ]
+        if columns:
+            return number, FirstDifference(
+                file, where, tuple((name, one.get(name), other.get(name)) for name in columns)
+            )
+    return len(first), None

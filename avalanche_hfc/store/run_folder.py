@@ -11,15 +11,21 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from avalanche_hfc._earlier import ON_HARDWARE, SINCE_0_1
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
 from avalanche_hfc.recipes.pretraining import is_pretraining, pretrain_command
-from avalanche_hfc.recipes.schema import Recipe, with_current_names
+from avalanche_hfc.recipes.schema import Recipe
 from avalanche_hfc.recipes.user_methods import is_user_method
-from avalanche_hfc.store.checkpoint_note import Damaged, check_rows, read_note
 from avalanche_hfc.store.lock import RunLock
-from avalanche_hfc.store.rows import RowFile, read_rows, replace_file, whole_lines
+from avalanche_hfc.store.rows import (
+    Damaged,
+    RowFile,
+    check_rows,
+    read_note,
+    read_rows,
+    replace_file,
+    whole_lines,
+)
 
 COLUMNS = {
     "steps": (
@@ -124,7 +130,10 @@ class RunFolder:
         return "finished" in (self.metadata() or {})
 
     def check(self, recipe: Record, seed: int) -> None:
-        """A ValueError unless the folder is free, or holds a run of this recipe and seed."""
+        """A ValueError unless the folder is free, or holds a run of this recipe and seed.
+
+        A finished run may have options that are constants of its method today.
+        """
         held = self.metadata()
         if held is None:
             strangers = [name for name in OURS if (self.path / name).exists()]
@@ -134,15 +143,9 @@ class RunFolder:
                     "what. Choose another folder."
                 )
             return
-        written_by = str(held["versions"].get("avalanche_hfc"))
-        if written_by.startswith("0.1."):
-            raise ValueError(
-                f"{self.path} was made by version {written_by} of avalanche_hfc, which trained "
-                "otherwise: its rows cannot be completed by this one. Choose another folder, or "
-                f"resume it with avalanche_hfc=={written_by}. report, diff, predict and learn "
-                "read it."
-            )
         before, now = (placeless_settings(one) for one in (held["recipe"], recipe))
+        if "finished" in held:
+            before = {leaf: before[leaf] for leaf in before if leaf in now or not is_option(leaf)}
         changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
             raise ValueError(
@@ -249,10 +252,10 @@ class RunRows:
             check_rows(note, name, self.read(name))
 
     def keep(self, counts: Mapping[str, int]) -> None:
-        """Drop the rows behind the first `counts` of each file."""
+        """Drop the rows behind the first `counts` of each file; all of a file without a count."""
         for name, file in self.files.items():
-            if file.count > counts[name]:
-                file.replace(file.rows()[: counts[name]])
+            if file.count > counts.get(name, 0):
+                file.replace(file.rows()[: counts.get(name, 0)])
 
 
 class TrainFile(RowFile):
@@ -290,7 +293,7 @@ class TrainFile(RowFile):
 
 
 def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json | None:
-    """What recipe.json of a run folder holds, the recipe under today's names; None without one.
+    """What recipe.json of a run folder holds; None without one.
 
     Args:
         folder: The run folder.
@@ -318,7 +321,7 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
             raise ValueError(
                 f"{path} is damaged: {name} must be a {expected.__name__}, got {values[name]!r}."
             )
-    return {**content, "recipe": with_current_names(content["recipe"])}
+    return content
 
 
 def refuse_pretraining(folder: Path, held: Record) -> None:
@@ -332,11 +335,12 @@ def refuse_pretraining(folder: Path, held: Record) -> None:
         return
     again = pretrain_command(held["recipe"], held.get("seed", 0), str(folder))
     state = (
-        "is a finished pre-training: --model.weights of `hfc run` takes its encoder.safetensors."
+        "is a finished pre-training run: pass its encoder.safetensors to `hfc run` as "
+        "--model.weights."
         if "finished" in held
-        else f"is a pre-training, which its own command resumes: {again}"
+        else f"is a pre-training run, not a training run. To resume it: {again}"
     )
-    raise ValueError(f"{folder} is no run: it {state}")
+    raise ValueError(f"{folder} {state}")
 
 
 def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
@@ -352,7 +356,7 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
     """
     held = run_folder.metadata()
     if held is None:
-        raise FileNotFoundError(f"{run_folder.path} is no run folder: it has no recipe.json.")
+        raise FileNotFoundError(f"{run_folder.path} is not a run folder: it has no recipe.json.")
     refuse_pretraining(run_folder.path, held)
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:
@@ -389,27 +393,25 @@ def blank(value: object) -> object:
 
 
 def settings(recipe: Record) -> Json:
-    """The leaves of a recipe by dotted path, as JSON gives them back, with the values of those that
-    came after it was written. Where a value comes from is no setting.
+    """The leaves of a recipe by dotted path, as JSON gives them back. Where a value comes from is
+    no setting.
     """
-    held = flat_leaves(recipe)
-    return held | {leaf: SINCE_0_1[leaf] for leaf in ON_HARDWARE if leaf not in held}
+    flat: Json = {}
+    for name, value in json.loads(json.dumps(recipe)).items():
+        if isinstance(value, dict) and name not in NO_SETTINGS:
+            flat |= {f"{name}.{leaf}": held for leaf, held in value.items()}
+        elif name not in NO_SETTINGS:
+            flat[name] = value
+    return flat
+
+
+def is_option(leaf: str) -> bool:
+    return leaf.split(".")[0] in ("model", "train", "method")
 
 
 def placeless_settings(recipe: Record) -> Json:
     """The settings that two processes must share to train the same run, wherever the data is."""
-    held = settings(recipe)
-    held.pop(DATA_PLACE, None)
-    return held
-
-
-def flat_leaves(recipe: Record, prefix: str = "") -> Json:
-    flat: Json = {}
-    for name, value in json.loads(json.dumps(recipe)).items():
-        path = f"{prefix}{name}"
-        if path not in NO_SETTINGS:
-            flat |= flat_leaves(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
+    return {leaf: value for leaf, value in settings(recipe).items() if leaf != DATA_PLACE}
 
 
 def versions() -> dict[str, str]:

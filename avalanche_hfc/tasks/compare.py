@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from avalanche_hfc._names import counted
-from avalanche_hfc._types import Json
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.recipes.names import Spec
 from avalanche_hfc.recipes.options import ONE_PASS, UPPER_BOUNDS
@@ -210,19 +209,17 @@ class Work(NamedTuple):
 
 
 class BudgetNote(NamedTuple):
-    """The epochs that a call chose for a time budget, and the work that it planned; None in notes
-    of earlier versions.
-    """
+    """The epochs that a call chose for a time budget, and the work that it planned."""
 
     minutes: float
     epochs: int
-    work: Work | None
+    work: Work
 
     def refuse_more(self, asked: Work, out: Path, runs: Sequence[TableRun]) -> None:
         """A ValueError where the epochs of the note do not keep to its time budget: more than the
         planned work is asked for, and some of these runs are still to be trained.
         """
-        beyond = [] if self.work is None else asked.beyond(self.work)
+        beyond = asked.beyond(self.work)
         if beyond and len(finished(runs)) < len(runs):
             raise ValueError(
                 f"{out}: --epochs {self.epochs} was chosen for --minutes {self.minutes:g} and less "
@@ -246,7 +243,9 @@ def budget_note(out: Path, minutes: float | int | None, epochs: int | None) -> B
     path = out / NOTE
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        noted = BudgetNote(float(held["minutes"]), int(held["epochs"]), _work(held))
+        methods, seeds = tuple(map(str, held["methods"])), tuple(map(int, held["seeds"]))
+        work = Work(methods, seeds, int(held["steps"]), int(held["jobs"]))
+        noted = BudgetNote(float(held["minutes"]), int(held["epochs"]), work)
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError):
@@ -262,13 +261,6 @@ def budget_note(out: Path, minutes: float | int | None, epochs: int | None) -> B
             f"pass the old value or its --epochs {noted.epochs}."
         )
     return noted
-
-
-def _work(held: Json) -> Work | None:
-    if "seeds" not in held:
-        return None
-    methods, seeds = tuple(map(str, held["methods"])), tuple(map(int, held["seeds"]))
-    return Work(methods, seeds, int(held["steps"]), int(held["jobs"]))
 
 
 def note_epochs(out: Path, minutes: float, epochs: int, work: Work) -> None:

@@ -38,7 +38,45 @@ from avalanche_hfc.store.data_files import (
 )
 from avalanche_hfc.store.rows import replace_file
 from avalanche_hfc.store.run_folder import COLUMNS, RunFolder, RunRows, as_json, versions
-from avalanche_hfc.tasks.finished_run import FinishedRun
+from avalanche_hfc.tasks.trained_run import FinishedRun, read_run
+
+
+def resume(
+    path: Path | str,
+    *,
+    device: str = "cpu",
+    data_root: Path | str | None = None,
+    num_workers: int | None = None,
+    progress: Progress | None = None,
+    verify_data: bool = False,
+    allow_code: bool = False,
+) -> None:
+    """Train the rest of a run, with the recipe, the seed and the data that its folder names. A
+    finished run is left as it is.
+
+    Args:
+        path: The run folder, or the folder of a recipe that holds one run.
+        device: Where to train.
+        data_root: Where the data is, if it has moved.
+        num_workers: Loader processes; by default none on the CPU, several beside a GPU.
+        progress: Is told of epochs and steps.
+        verify_data: Read all images again to compare them with those of the run.
+        allow_code: As in `FinishedRun`.
+    """
+    folder, metadata, recipe = read_run(path, allow_code=allow_code)
+    if data_root is not None and "data" in recipe.paths:
+        recipe = replace(recipe, paths={**recipe.paths, "data": str(Path(data_root).resolve())})
+    run(
+        recipe,
+        metadata["seed"],
+        folder.path,
+        device=device,
+        data_root=data_root or metadata.get("data_root"),
+        num_workers=num_workers,
+        progress=progress,
+        verify_data=verify_data,
+    )
+
 
 KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
 

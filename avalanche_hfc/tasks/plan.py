@@ -21,9 +21,9 @@ from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
 from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.engine.build import build_model, build_strategy, without_weights
 from avalanche_hfc.engine.data import DATA_SETS, Root, plan_of, read_source
-from avalanche_hfc.engine.protocol import RunnableStrategy, runnable
+from avalanche_hfc.engine.protocol import runnable
+from avalanche_hfc.engine.record import judge
 from avalanche_hfc.engine.run import check_device, peak_memory
-from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.recipes import Recipe, override
 from avalanche_hfc.recipes.describe import later_epochs, phases_by_step, sizes_of
 from avalanche_hfc.recipes.options import CORRECTION_ROUNDS, LATER_EPOCHS
@@ -161,8 +161,6 @@ def sized_data(
 
 def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int = 0) -> Measured:
     """Train and evaluate on a few images."""
-    if batches < 1:
-        raise ValueError(f"batches must be 1 or more, got {batches}.")
     device = check_device(device)
     RNGManager.set_random_seeds(seed)
     trial = shortened_recipe(without_weights(recipe))
@@ -359,7 +357,7 @@ def rate_of(timed: Timed) -> float:
     return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
-def train_trial(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> None:
+def train_trial(strategy: Strategy, benchmark: SplitBenchmark) -> None:
     if strategy.trains_on_stream:
         strategy.train(benchmark.train_stream)
         return
@@ -367,7 +365,7 @@ def train_trial(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> None:
         strategy.train(experience)
 
 
-def evaluation_rate(strategy: RunnableStrategy, benchmark: SplitBenchmark) -> float:
+def evaluation_rate(strategy: Strategy, benchmark: SplitBenchmark) -> float:
     """Images a second of one pass, the second where the first took less than a second."""
     steps = torch.tensor([0, 0, 1, 1])
     data: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream])
@@ -396,7 +394,7 @@ class Counted(io.RawIOBase):
         return memoryview(data).nbytes
 
 
-def checkpoint_bytes(strategy: RunnableStrategy) -> int:
+def checkpoint_bytes(strategy: Strategy) -> int:
     """Model, optimizer, teacher, memory as a checkpoint holds them; 0 for a strategy that has
     none.
     """

@@ -12,7 +12,7 @@ from avalanche_hfc.benchmarks._decode import read_image
 from avalanche_hfc.benchmarks._tree import IRREGULAR, OTHER_FILE, scan_all
 from avalanche_hfc.engine.data import image_mode, image_transform
 from avalanche_hfc.models.modes import evaluation_mode
-from avalanche_hfc.tasks.finished_run import FinishedRun
+from avalanche_hfc.tasks.trained_run import FinishedRun
 
 HEAD, NEAREST = "head", "nearest mean"  # the classifiers by name
 Ranked = list[tuple[str, float]]
@@ -53,7 +53,7 @@ def predict(
     Args:
         run: The run folder, or the folder of a recipe that holds one run.
         paths: Images, and folders of images at any depth.
-        top: Number of classes to name for each image.
+        top: Number of classes to name for each image, at least 1.
         device: Where to run the model.
         allow_code: As in `FinishedRun`.
 
@@ -64,8 +64,6 @@ def predict(
     Raises:
         ValueError: The run cannot be used, or a folder holds no image.
     """
-    if top < 1:
-        raise ValueError(f"top must be 1 or more, got {top}.")
     finished = FinishedRun(run, allow_code=allow_code)
     files = image_files(paths)
     mode, transform = image_mode(finished.recipe), image_transform(finished.recipe)

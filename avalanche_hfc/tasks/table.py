@@ -16,7 +16,6 @@ from avalanche_hfc.recipes import (
     FURTHER_TABLES,
     SCALES,
     TABLES,
-    PaperCell,
     Recipe,
     TableCell,
     override,
@@ -42,13 +41,6 @@ class TableRun(NamedTuple):
         return f"{self.recipe.name}, seed {self.seed}"
 
 
-def row_name(cell: PaperCell) -> str:
-    """A line of a table as `only` names it: icarl, or icarl+hfc for the same with both losses.
-    Whatever the backbone.
-    """
-    return cell.row + ("+hfc" if cell.losses == "hfc" else "")
-
-
 def cells_of(
     table: str, scale: str, only: Iterable[str] = (), add: Iterable[str] = ()
 ) -> list[TableCell]:
@@ -57,7 +49,7 @@ def cells_of(
     Args:
         table: The name of the table.
         scale: paper, small or demo.
-        only: Names of rows, as `row_name` gives them; all if there are none.
+        only: Names of rows, as `PaperCell.row_name` gives them; all if there are none.
         add: Methods as `module:Class`, or `module:Class+hfc` with both losses: each on every
             protocol of the cells.
 
@@ -69,12 +61,12 @@ def cells_of(
     if scale not in scales:
         raise ValueError(f"Table {table} exists at scale {', '.join(scales)}, not at {scale}.")
     cells = scales[scale]
-    rows = {row_name(entry.cell): row_name(entry.cell) for entry in cells}
+    rows = {entry.cell.row_name: entry.cell.row_name for entry in cells}
     try:
         wanted = {lookup(rows, row, f"row of {table}:") for row in only} or set(rows)
     except ValueError as error:
         raise ValueError(f"{error} A method that you wrote: --add module:Class.") from None
-    cells = [entry for entry in cells if row_name(entry.cell) in wanted]
+    cells = [entry for entry in cells if entry.cell.row_name in wanted]
     return cells + [entry for row in add for entry in added_cells(row, cells, scale)]
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from avalanche_hfc.engine.host_warnings import silence_host
+from avalanche_hfc.engine.machine import silence_host
 from avalanche_hfc.memory import ExemplarMemory, herding_order
 from avalanche_hfc.metrics.counts import count
 from avalanche_hfc.models import GrowingLinear

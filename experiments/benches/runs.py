@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from avalanche_hfc.engine import observe as recorder
+from avalanche_hfc.engine import record as recorder
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import override, recipe
 from experiments.benches.timing import Row

@@ -11,9 +11,8 @@ import pandas as pd
 from avalanche_hfc._names import joined
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, FH_ROWS
-from avalanche_hfc.report.differences import ONE_SEED, TEST, Difference
+from avalanche_hfc.report.numbers import ONE_SEED, TEST, Difference
 from avalanche_hfc.report.tables import Grid, markdown
-from avalanche_hfc.tasks.table import row_name
 from real_images.tables import ABLATION, COMPARISON, PLUG_AND_PLAY, PROTOCOLS, Shown
 
 ALL_PARTS = "baseline+tsa+hfc"  # HFC with the values that were tuned for the baseline
@@ -67,7 +66,7 @@ class Verdict(NamedTuple):
 def recipes_of(*tables: Shown) -> dict[tuple, str]:
     """(row with its losses, base fraction, number of steps) to the recipe."""
     return {
-        (row_name(cell), cell.base_fraction, cell.num_steps): name
+        (cell.row_name, cell.base_fraction, cell.num_steps): name
         for shown in tables
         for cell, name in shown.cells
     }

@@ -1,18 +1,31 @@
 """The figures of the page, from the committed rows."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
+from matplotlib import rc_context
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
 from avalanche_hfc.recipes.options import UPPER_BOUNDS
 from avalanche_hfc.recipes.tables import EIGHT, HOSTS, PRACTICAL
-from avalanche_hfc.report.figures import Curve, Panel, as_png, draw, heat_map
+from avalanche_hfc.report.figures import (
+    FOR_PRINT,
+    HEAT,
+    PRINT,
+    Curve,
+    LineKey,
+    Panel,
+    as_png,
+    assign_colours,
+    draw,
+    text_settings,
+)
 from avalanche_hfc.report.numbers import shared_class_table
-from avalanche_hfc.report.style import FOR_PRINT, PRINT, LineKey, assign_colours
 from avalanche_hfc.store.read import RunData
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED
@@ -78,7 +91,65 @@ def class_figure(steps: pd.DataFrame, classes: pd.DataFrame, name: str) -> Figur
     table, _ = shared_class_table(runs)
     if table is None:
         return None
-    return heat_map(table, [str(step + 1) for step in table.columns], "after step", LOOK)
+    return heat_map(table, [str(step + 1) for step in table.columns], "after step")
+
+
+def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str) -> Figure:
+    """Fractions as colours, empty where there is none.
+
+    `table` has a row per class in the order of arrival, with the index brought_in, class, name;
+    `corner` says what the columns are.
+    """
+    num_classes, num_columns = table.shape
+    row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
+    names = [str(name) for name in table.index.get_level_values("name")]
+    texts = text_settings(names, LOOK.font_size if row > 20 else 10)
+    with rc_context({**texts, "text.color": LOOK.palette.ink}):
+        left, width, height = (
+            20 + 7.5 * max(map(len, names)),
+            60 * min(num_columns, 12),
+            row * num_classes,
+        )
+        size = (left + width + 90, height + 70)
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=LOOK.palette.ground)
+        axes = figure.add_axes((left / size[0], 50 / size[1], width / size[0], height / size[1]))
+        picture = axes.imshow(
+            table,
+            cmap=ListedColormap(list(HEAT)),
+            vmin=0,
+            vmax=1,
+            aspect="auto",
+            interpolation="nearest",
+        )
+        every = -(-num_columns // 30)
+        axes.set_xticks(range(0, num_columns, every), columns[::every])
+        arrivals = table.index.get_level_values("brought_in")
+        firsts = [
+            row_index
+            for row_index in range(num_classes)
+            if not row_index or arrivals[row_index] != arrivals[row_index - 1]
+        ]
+        named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
+        axes.set_yticks(
+            named,
+            [
+                names[row_index] if row > 4 else f"from step {arrivals[row_index] + 1}"
+                for row_index in named
+            ],
+        )
+        axes.set_xlabel(corner, color=LOOK.palette.muted)
+        axes.tick_params(colors=LOOK.palette.muted, length=0)
+        axes.spines[:].set_visible(False)
+        for row_index in firsts[1:]:
+            axes.axhline(row_index - 0.5, color=LOOK.palette.ground, linewidth=2)
+        beside = figure.add_axes(
+            ((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1])
+        )
+        bar = figure.colorbar(
+            picture, cax=beside, ticks=[0, 0.5, 1], format=lambda value, _: f"{value:.0%}"
+        )
+        bar.outline.set_visible(False)
+    return figure
 
 
 Points = dict[str, tuple[float, float, float, float]]  # label: x, its error, y, its error

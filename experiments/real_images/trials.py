@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from variants import GROUPS, PLAIN, by_variant, table
 
-from avalanche_hfc.report.differences import NO_DIFFERENCE, ONE_SEED, TEST
+from avalanche_hfc.report.numbers import NO_DIFFERENCE, ONE_SEED, TEST
 from avalanche_hfc.report.tables import Grid, markdown, number
 from real_images.why import above, fh_alone
 

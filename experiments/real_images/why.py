@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 from variants import CLASS_MEAN, PLAIN, WITHOUT_LOSSES, WITHOUT_RELATION
 
-from avalanche_hfc.report.differences import TEST, Difference
+from avalanche_hfc.report.numbers import TEST, Difference
 from real_images.claims import recipes_of
 from real_images.tables import ABLATION, COMPARISON, PLUG_AND_PLAY
 

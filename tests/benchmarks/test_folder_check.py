@@ -13,7 +13,7 @@ from PIL import Image
 
 from avalanche_hfc.benchmarks import split_folder
 from avalanche_hfc.benchmarks.check import check_data, check_folder
-from avalanche_hfc.cli.data import data
+from avalanche_hfc.cli.look import data
 
 
 def picture(path, seed=0, size=(20, 24), grey=False):

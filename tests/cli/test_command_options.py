@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from avalanche_hfc.cli.main import commands
-from avalanche_hfc.cli.overrides import NEAR, RecipeCommand
+from avalanche_hfc.cli.options import NEAR, RecipeCommand
 from avalanche_hfc.recipes import all_names, recipe
 
 NAME = "digits-b0-t5-hfc@demo"

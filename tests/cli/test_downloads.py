@@ -1,4 +1,4 @@
-"""`hfc weights get` and `hfc data get`, from a server of the test."""
+"""timm's weights and CIFAR-100, downloaded from a server of the test."""
 
 import hashlib
 import pickle
@@ -7,6 +7,7 @@ import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from huggingface_hub import constants
 from torchvision.datasets import CIFAR100
 
 from avalanche_hfc.cli.main import commands
+from avalanche_hfc.models.download import weights_file
 
 NAME = "vit_base_patch16_224.mae"
 FILE = f"/timm/{NAME}/resolve/main/model.safetensors"
@@ -65,21 +67,19 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_weights_are_downloaded_once_and_found_without_a_network(hub):
-    said = hfc("weights", "get", NAME)
-    path = said.removeprefix(f"Weights of {NAME}: ").strip()
-    with open(path, "rb") as file:
-        assert file.read() == CONTENT
+    path = weights_file(NAME)
+    assert path.read_bytes() == CONTENT
     hub.answers = False
     num_asked = len(hub.asked)
-    assert hfc("weights", "get", NAME) == said and len(hub.asked) == num_asked
+    assert weights_file(NAME) == path and len(hub.asked) == num_asked
 
 
 def test_a_damaged_download_is_refused_and_tried_again(hub):
     hub.stated = hashlib.sha256(b"something else").hexdigest()
     with pytest.raises(ConnectionError, match=r"model\.safetensors is damaged: its SHA-256 sum is"):
-        hfc("weights", "get", NAME)
+        weights_file(NAME)
     hub.stated = hashlib.sha256(CONTENT).hexdigest()
-    assert hfc("weights", "get", NAME).startswith(f"Weights of {NAME}: ")
+    assert weights_file(NAME).read_bytes() == CONTENT
 
 
 def test_without_a_network_one_try_is_made_and_the_file_is_named(hub):
@@ -87,10 +87,8 @@ def test_without_a_network_one_try_is_made_and_the_file_is_named(hub):
     with pytest.raises(
         ConnectionError, match=rf"^The weights of {NAME} .*{FILE} .*--model\.weights FILE.*$"
     ) as raised:
-        hfc("weights", "get", NAME)
+        weights_file(NAME)
     assert "\n" not in str(raised.value) and hub.asked == [("HEAD", FILE)]
-    with pytest.raises(ValueError, match=r"Unknown backbone 'vit_bse'"):
-        hfc("weights", "get", "vit_bse")
 
 
 @pytest.fixture
@@ -129,13 +127,16 @@ def archive(tmp_path, monkeypatch):
 
 def test_cifar100_is_downloaded_and_its_sums_are_checked(archive, tmp_path, monkeypatch):
     folder = tmp_path / "data"
-    assert hfc("data", "get", "cifar100", "--data", folder) == f"cifar100: {folder}\n"
+    with pytest.raises(ValueError):  # two images are not the recipe's: after the download
+        hfc("run", "cifar100-b0-t5-ncm@small", "--data", folder, "--out", tmp_path, "--download")
     assert (folder / "cifar-100-python" / "train").is_file()
     archive.unlink()
-    assert hfc("data", "get", "cifar100", "--data", folder) == f"cifar100: {folder}\n"
+    assert str(folder) in hfc("data", "check", folder, "--download")
     with pytest.raises(ConnectionError, match=r"cannot be downloaded from http://.*Put cifar-100"):
-        hfc("data", "get", "cifar100", "--data", tmp_path / "other")
+        hfc("data", "check", tmp_path / "other", "--download")
     monkeypatch.setattr(CIFAR100, "tgz_md5", "0" * 32)
     archive.write_bytes(b"no archive")
     with pytest.raises(ConnectionError, match="corrupted"):
-        hfc("data", "get", "cifar100", "--data", tmp_path / "third")
+        hfc("data", "check", tmp_path / "third", "--download")
+    with pytest.raises(click.UsageError, match="--download is for CIFAR-100"):
+        hfc("run", "digits-b0-t5-hfc@demo", "--download")

@@ -49,18 +49,19 @@ def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
     assert full != half and full[0] == pytest.approx(half[0], rel=0.1)
 
 
-def test_a_folder_from_before_these_values_is_finished_and_may_resume(tmp_path):
+def test_a_run_with_an_option_that_is_a_constant_today_is_read_but_not_resumed(tmp_path):
     hfc("run", NAME, *QUICK, "--out", tmp_path)
     path = tmp_path / NAME / "0" / "recipe.json"
     held = json.loads(path.read_text())
-    for leaf in ("checkpoint_activations", "precision", "compile", "tf32", "channels_last"):
-        del held["recipe"]["train"][leaf], held["recipe"]["sources"][f"train.{leaf}"]
+    held["recipe"]["method"]["gone"] = 3
     path.write_text(json.dumps(held))
     before = content(tmp_path)
-    hfc("run", NAME, *QUICK, "--out", tmp_path)
-    assert content(tmp_path) == before
-    with pytest.raises(ValueError, match="train.precision float32, now bfloat16"):
-        hfc("run", NAME, *QUICK, "--out", tmp_path, "--precision", "bfloat16")
+    hfc("run", NAME, *QUICK, "--out", tmp_path)  # it is finished
+    assert load_run(path.parent).class_names and content(tmp_path) == before
+    del held["finished"]
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="made by another recipe \\(method.gone 3, now None"):
+        hfc("resume", path.parent)
 
 
 def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):

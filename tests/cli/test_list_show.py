@@ -139,7 +139,7 @@ def test_show_takes_values_of_the_user():
         ),
         (
             ("show", "digits-b0-t5-hfc@demo", "--epochs=1", "--epochs", "2"),
-            "--epochs is given twice",
+            "--epochs is given more than once",
         ),
         (("show", "digits-b0-t5-hfc@demo", "epochs"), "Unexpected argument 'epochs'"),
     ],

@@ -21,10 +21,9 @@ from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import Recipe, override, recipe
 from avalanche_hfc.store.read import group_runs, read_runs
 from avalanche_hfc.store.run_folder import TIMES
-from avalanche_hfc.tasks.finished_run import FinishedRun
 from avalanche_hfc.tasks.learn import accuracies
 from avalanche_hfc.tasks.predict import predict
-from avalanche_hfc.tasks.trained_run import load_run
+from avalanche_hfc.tasks.trained_run import FinishedRun, load_run
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -222,7 +221,9 @@ def test_json_and_csv_hold_what_is_printed(place, finished, tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_told(copied, place, tmp_path):
     image = place / "images" / "ant" / "0.png"
-    with pytest.raises(FileNotFoundError, match="images is no run folder: it has no recipe.json"):
+    with pytest.raises(
+        FileNotFoundError, match="images is not a run folder: it has no recipe.json"
+    ):
         predict(place / "images", [image])
     state = copied / "checkpoint" / "last" / "state.pt"
     state.write_bytes(state.read_bytes()[:-1])
@@ -452,7 +453,7 @@ def test_a_report_draws_a_run_and_what_it_learned_later_as_one_chain(
     groups = group_runs(read_runs([finished, longer[0], other])[0])
     assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0]]
     hfc("report", finished, longer[0], "--out", tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text()
+    text = (tmp_path / "report" / "report.html").read_text()
     assert (
         "3 steps" in text
         and "1 recipe" in text

@@ -31,7 +31,7 @@ RUN = (
 def hfc(tmp_path, monkeypatch, capsys):
     """The command in a folder with four classes of photos: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.cli.loading.silence_host", lambda: None)
+    monkeypatch.setattr("avalanche_hfc.cli.options.silence_host", lambda: None)
     make_folder(tmp_path / "photos", ["ant", "bee", "cat", "dog"])
 
     def call(*arguments):
@@ -151,7 +151,7 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
             code, _, errors = hfc("pretrain", "images.npz", *TINY)
         assert code == 130 and "Ignored: y_train; only x_train is read." in errors
         assert "hfc pretrain images.npz --image-size 16" in errors.splitlines()[-1]
-        said = f"pretrained keeps {after} of 2 epochs. This goes on with epoch {after + 1}:"
+        said = f"pretrained keeps {after} of 2 epochs. To resume with epoch {after + 1}:"
         assert said in errors.splitlines()[-2]
     for command in ("resume", "report", "predict"):
         more = ("photos",) if command == "predict" else ()
@@ -164,7 +164,7 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
 
     weights = (tmp_path / "pretrained" / "encoder.safetensors").read_bytes()
     code, output, errors = hfc("pretrain", "images.npz", *TINY)
-    assert code == 0 and "This pre-training is finished; nothing was done." in errors
+    assert code == 0 and "This pre-training is already finished; nothing was done." in errors
     assert "pretrained/encoder.safetensors" in output
     assert (tmp_path / "pretrained" / "encoder.safetensors").read_bytes() == weights
     for command in ("resume", "report"):

@@ -14,9 +14,9 @@ from itertools import pairwise
 import pytest
 
 from avalanche_hfc.cli.run_progress import RunBar
-from avalanche_hfc.cli.table_runs import TableRunBar, time_left
-from avalanche_hfc.engine.observe import Recorder
+from avalanche_hfc.cli.tables import TableRunBar, time_left
 from avalanche_hfc.engine.progress import TEACHER, TRAINING, Progress, work_by_step
+from avalanche_hfc.engine.record import Recorder
 from avalanche_hfc.engine.run import run
 from avalanche_hfc.recipes import override, recipe
 

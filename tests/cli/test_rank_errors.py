@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from avalanche_hfc.cli import main, ranks
 from avalanche_hfc.cli.ranks import LOST, launch
-from avalanche_hfc.cli.run import moved_before
+from avalanche_hfc.cli.train import moved_before
 from avalanche_hfc.engine import ranks as engine_ranks
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder
@@ -129,11 +129,11 @@ def test_a_restart_moves_old_runs_aside_unless_that_was_done(
         ({0: 2, 1: -15}, 2, ""),  # rank 0 has told what all met
         ({1: 1, 0: 2}, 2, ""),  # the code of the lower rank
         ({0: LOST, 1: 2}, 2, ""),  # rank 1 has told what it alone met
-        ({0: LOST, 1: -9}, 1, "rank 1 of 2 was ended by SIGKILL"),
+        ({0: LOST, 1: -9}, 1, "rank 1 of 2 was killed by SIGKILL"),
         ({0: LOST, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
         ({0: -15, 1: 7}, 1, "rank 1 of 2 ended with code 7"),
-        ({0: -9, 1: LOST}, 1, "rank 0 of 2 was ended by SIGKILL"),
-        ({1: -15, 0: LOST}, 1, "rank 1 of 2 was ended by SIGTERM"),
+        ({0: -9, 1: LOST}, 1, "rank 0 of 2 was killed by SIGKILL"),
+        ({1: -15, 0: LOST}, 1, "rank 1 of 2 was killed by SIGTERM"),
     ],
 )
 def test_a_rank_that_has_not_told_why_it_ended_is_named(monkeypatch, capsys, codes, code, words):

@@ -13,22 +13,15 @@ def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run("runs/hfc/0", num_steps=2)
     result = CliRunner().invoke(commands, ["report", "runs"], catch_exceptions=False)
-    assert result.exit_code == 0 and result.output.split() == [
-        "Page:",
-        "report/report.html",
-        "Markdown:",
-        "report/report.md",
-    ]
-    assert (tmp_path / "report" / "report.html").stat().st_size > 50_000 and (
-        tmp_path / "report" / "figures" / "accuracy.png"
-    ).exists()
+    assert result.exit_code == 0 and result.output == "Page: report/report.html\n"
+    assert (tmp_path / "report" / "report.html").stat().st_size > 50_000
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: no such folder"),
-        (["empty"], "empty is no run folder"),
+        (["empty"], "empty is not a run folder"),
         (["runs", "--paper", "nothing.csv"], "nothing.csv: no such file"),
         ([], "Missing argument 'FOLDER"),
     ],

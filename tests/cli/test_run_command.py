@@ -10,8 +10,7 @@ import pytest
 from tiny_runs import rows_of
 
 from avalanche_hfc.cli import main
-from avalanche_hfc.cli.run_progress import RunBar, TensorBoard
-from avalanche_hfc.engine.progress import Several
+from avalanche_hfc.cli.run_progress import RunBar, TensorBoardBar
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import RunFolder
 
@@ -25,7 +24,7 @@ def hfc(tmp_path, monkeypatch, capsys):
     """The command in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "avalanche_hfc.cli.loading.silence_host", lambda: None
+        "avalanche_hfc.cli.options.silence_host", lambda: None
     )  # it lasts as long as the process
 
     def call(*arguments):
@@ -51,7 +50,7 @@ def hfc(tmp_path, monkeypatch, capsys):
         (["run", NAME, "--seeds", "3"], "'3' must name several seeds, each once"),
         (["run", NAME, "--seeds", "1,0-2"], "'1,0-2' must name several seeds, each once"),
         (["run", NAME, "--seeds", "0-1", "--seed", "1"], "Choose --seed or --seeds, not both"),
-        (["resume", "nowhere"], "nowhere is no run folder: it has no recipe.json"),
+        (["resume", "nowhere"], "nowhere is not a run folder: it has no recipe.json"),
         (["table", "methods", "--only", "mine:Own"], "A method that you wrote: --add module:Class"),
         (["table", "methods", "--add", "podnet"], "--add takes a method that you wrote"),
         (["run", NAME, "--device", "tpu7"], "No device 'tpu7' here"),
@@ -98,7 +97,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
         f"{NAME}, seed 0: accuracy average {last['average']:.4f}, last "
         f"{last['accuracy']:.4f} on 10 classes. Rows: runs/{NAME}/0\n"
     )
-    assert hfc(*COMMAND) == (0, output, "This run is finished; nothing was done.\n")
+    assert hfc(*COMMAND) == (0, output, "This run is already finished; nothing was done.\n")
     code, _, errors = hfc(*COMMAND, "--lr", "0.5")
     assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
     assert hfc(*COMMAND, "--out", "whole")[0] == 0
@@ -218,7 +217,7 @@ def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, 
 def test_curves_for_tensorboard_hold_the_numbers_of_the_rows(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    told(Several([TensorBoard(tmp_path)]))
+    told(TensorBoardBar("a run", tmp_path))
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.selftest import selftest as command
+from avalanche_hfc.cli.look import selftest as command
 from avalanche_hfc.tasks import selftest
 from avalanche_hfc.tasks.selftest import Failed, checks
 

@@ -7,7 +7,7 @@ import pytest
 from image_folders import hfc
 
 from avalanche_hfc.cli.main import main
-from avalanche_hfc.tasks import table_checks
+from avalanche_hfc.tasks import jobs
 from avalanche_hfc.tasks.table import cells_of, runs_of
 
 
@@ -16,7 +16,7 @@ def nothing_runs(monkeypatch):
     def refused(*args, **kwargs):
         raise AssertionError("a run")
 
-    monkeypatch.setattr("avalanche_hfc.tasks.pool.outcomes", refused)
+    monkeypatch.setattr("avalanche_hfc.tasks.jobs.outcomes", refused)
 
 
 def test_device_data_and_disk_are_refused_once_before_the_first_run(
@@ -27,7 +27,7 @@ def test_device_data_and_disk_are_refused_once_before_the_first_run(
         hfc("table", "cifar100", *small, "--device", "tpu7")
     with pytest.raises(FileNotFoundError, match="CIFAR-100 is not on disk"):
         hfc("table", "cifar100", *small, "--data", tmp_path)
-    monkeypatch.setattr(table_checks.shutil, "disk_usage", lambda path: FullDisk)
+    monkeypatch.setattr(jobs.shutil, "disk_usage", lambda path: FullDisk)
     with pytest.raises(OSError, match="checkpoints of all runs need about .* 0.0 GB are free"):
         hfc("table", "fh", "--out", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
@@ -48,7 +48,7 @@ def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
     tmp_path, monkeypatch, capsys, nothing_runs, where, given, said
 ):
     node = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0})
-    monkeypatch.setattr("avalanche_hfc.tasks.cluster.cluster", lambda **_: nullcontext(node))
+    monkeypatch.setattr("avalanche_hfc.tasks.jobs.cluster", lambda **_: nullcontext(node))
     device = ["--on", "ray"] if where == "ray" else ["--device", "cpu"]
     words = ["hfc", *TWO, *device, *given.split(), "--out", str(tmp_path / "runs")]
     monkeypatch.setattr("sys.argv", words)
@@ -64,11 +64,9 @@ def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
 def test_each_setting_is_checked_once_and_a_gpu_elsewhere_has_all(tmp_path, monkeypatch):
     runs = runs_of(cells_of("fh", "demo"), 2, tmp_path, {"precision": "float16", "tf32": "true"})
     asked = []
-    check = table_checks.check_precision
-    monkeypatch.setattr(
-        table_checks, "check_precision", lambda *a, **k: asked.append(a) or check(*a, **k)
-    )
-    table_checks.check_precisions(runs, "cuda")
+    check = jobs.check_precision
+    monkeypatch.setattr(jobs, "check_precision", lambda *a, **k: asked.append(a) or check(*a, **k))
+    jobs.check_precisions(runs, "cuda")
     assert len(runs) > 2 and len(asked) == 1
 
 
@@ -78,10 +76,10 @@ class FullDisk:
 
 def test_the_room_is_that_of_all_runs(tmp_path, monkeypatch):
     runs = runs_of(cells_of("fh", "demo", ["icarl", "hfc"]), 3, tmp_path)
-    one = [table_checks.checkpoints_size(table_checks.build_model(run.recipe), 2) for run in runs]
+    one = [jobs.checkpoints_size(jobs.build_model(run.recipe), 2) for run in runs]
     FullDisk.free = sum(one)
-    monkeypatch.setattr(table_checks.shutil, "disk_usage", lambda path: FullDisk)
-    table_checks.check_room(runs, tmp_path)
+    monkeypatch.setattr(jobs.shutil, "disk_usage", lambda path: FullDisk)
+    jobs.check_room(runs, tmp_path)
     FullDisk.free = sum(one) - 1
     with pytest.raises(OSError, match="No space left"):
-        table_checks.check_room(runs, tmp_path)
+        jobs.check_room(runs, tmp_path)

@@ -12,10 +12,10 @@ import pytest
 from image_folders import hfc
 from waiting import PATIENCE, wait_for
 
-from avalanche_hfc.cli.table_runs import reason, steps_done
+from avalanche_hfc.cli.tables import reason, steps_done
 from avalanche_hfc.recipes import recipe
 from avalanche_hfc.store.run_folder import TIMES, RunFolder
-from avalanche_hfc.tasks import cluster
+from avalanche_hfc.tasks import jobs
 from avalanche_hfc.tasks.table import TableRun
 
 ROWS = ("--only", "hfc", "--only", "herding-replay")
@@ -65,7 +65,7 @@ def test_without_ray_or_a_cluster_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ValueError, match="cluster RAY_ADDRESS=127.0.0.1:1 cannot be reached"):
         hfc(*TABLE, *out)
-    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(jobs.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         ValueError, match=r"Ray is not installed: pip install 'avalanche_hfc\[ray\]'"
     ):
@@ -99,20 +99,20 @@ class OneNode:
 def test_nodes_that_do_not_share_the_storage_or_the_versions_are_refused(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     out = tmp_path / "deep" / "runs"
-    cluster.check_nodes(OneNode, out, [tmp_path])
+    jobs.check_nodes(OneNode, out, [tmp_path])
     with pytest.raises(ValueError, match=r"does not see .*images\.npz\. All nodes must share"):
-        cluster.check_nodes(OneNode, out, [tmp_path / "images.npz"])
+        jobs.check_nodes(OneNode, out, [tmp_path / "images.npz"])
     monkeypatch.setattr(
-        cluster,
+        jobs,
         "look_from_node",
-        lambda paths: cluster.Node("n7", cluster.versions(), tuple(paths)),
+        lambda paths: jobs.Node("n7", jobs.versions(), tuple(paths)),
     )
     with pytest.raises(ValueError, match=rf"Node n7 does not see {out}\. All nodes must share"):
-        cluster.check_nodes(OneNode, out)
-    other = cluster.Node("n7", "avalanche_hfc 0.0.1", ())
-    monkeypatch.setattr(cluster, "look_from_node", lambda paths: other)
+        jobs.check_nodes(OneNode, out)
+    other = jobs.Node("n7", "avalanche_hfc 0.0.1", ())
+    monkeypatch.setattr(jobs, "look_from_node", lambda paths: other)
     with pytest.raises(ValueError, match="Node n7 has avalanche_hfc 0.0.1; here is avalanche_hfc"):
-        cluster.check_nodes(OneNode, out)
+        jobs.check_nodes(OneNode, out)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,12 +135,12 @@ def test_commands_are_those_of_the_runs_that_are_missing(tmp_path):
     [(2, "auto", "cuda"), (0, "auto", "cpu"), (2, "cuda", "cuda"), (2, "cpu", "cpu")],
 )
 def test_the_device_follows_from_the_cluster(gpus, asked, expected):
-    assert cluster.device_on(Resources(gpus), asked) == expected
+    assert jobs.device_on(Resources(gpus), asked) == expected
 
 
 def test_a_gpu_that_no_node_has_is_refused():
     with pytest.raises(ValueError, match="--device cuda: no node of the Ray cluster has a GPU"):
-        cluster.device_on(Resources(0), "cuda")
+        jobs.device_on(Resources(0), "cuda")
 
 
 class Resources:
@@ -172,13 +172,13 @@ class Nodes:
     ],
 )
 def test_a_run_and_its_loader_processes_share_the_cores_of_a_node(nodes, device, asked, expected):
-    assert cluster.workers_on(Nodes(*nodes), device, asked) == expected
+    assert jobs.workers_on(Nodes(*nodes), device, asked) == expected
 
 
 def test_more_loader_processes_than_a_node_has_cores_for_are_refused():
     nodes = Nodes({"CPU": 4.0, "GPU": 1.0}, {"CPU": 16.0})
     with pytest.raises(ValueError, match=r"need 5 cores of a node.* at most 4\. Use --workers 3\."):
-        cluster.workers_on(nodes, "cuda", 4)
+        jobs.workers_on(nodes, "cuda", 4)
 
 
 class Recorded:
@@ -203,10 +203,10 @@ class Recorded:
         return reference
 
 
-@pytest.mark.parametrize("limit", [{}, {cluster.RUN: 2.0}])
+@pytest.mark.parametrize("limit", [{}, {jobs.RUN: 2.0}])
 def test_a_task_reserves_the_cores_of_its_loader_processes(limit):
     ray = Recorded({"CPU": 8.0, **limit})
-    (outcome,) = cluster.ray_outcomes(ray, abs, [-3], cpus=4, gpus=1)
+    (outcome,) = jobs.ray_outcomes(ray, abs, [-3], cpus=4, gpus=1)
     assert (outcome.result, outcome.error) == (3, None)
     (options,) = ray.asked
     assert (options["num_cpus"], options["num_gpus"]) == (4, 1)
@@ -230,9 +230,9 @@ def test_the_table_trains_with_the_loader_processes_that_it_reserves(
         met["task"], met["work"] = options, work.keywords
         yield from ()
 
-    monkeypatch.setattr(cluster, "cluster", started)
-    monkeypatch.setattr(cluster, "check_nodes", lambda *_: None)
-    monkeypatch.setattr(cluster, "ray_outcomes", outcomes)
+    monkeypatch.setattr(jobs, "cluster", started)
+    monkeypatch.setattr(jobs, "check_nodes", lambda *_: None)
+    monkeypatch.setattr(jobs, "ray_outcomes", outcomes)
     with pytest.raises(ValueError, match="No finished run"):
         hfc(*TABLE, "--out", tmp_path, "--on", "ray", "--jobs", "2", *given)
     assert met["cluster"] == {"runs": 2, "workers": expected}
@@ -254,18 +254,18 @@ def test_a_task_waits_for_a_folder_that_is_in_use(tmp_path, monkeypatch):
         with RunFolder(path).owned():
             return "trained"
 
-    monkeypatch.setattr(cluster.time, "sleep", sleep)
-    assert cluster.work_on_node(work, folder.path) == (folder.path, "trained", None)
-    assert waited == [cluster.LOCK_POLL_SECONDS] * 3
-    monkeypatch.setattr(cluster, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(jobs.time, "sleep", sleep)
+    assert jobs.work_on_node(work, folder.path) == (folder.path, "trained", None)
+    assert waited == [jobs.LOCK_POLL_SECONDS] * 3
+    monkeypatch.setattr(jobs, "LOCK_SECONDS", 0.0)
     with folder.owned():
-        error = cluster.work_on_node(work, folder.path).error
-    assert reason(error).startswith(f"{folder.path} is in use: process {os.getpid()}")
+        error = jobs.work_on_node(work, folder.path).error
+    assert reason(error).startswith(f"{folder.path} is in use by process {os.getpid()}")
 
 
 def test_another_error_of_a_task_is_not_tried_again(monkeypatch):
-    monkeypatch.setattr(cluster.time, "sleep", lambda seconds: pytest.fail("it waits"))
-    assert "ZeroDivisionError" in cluster.work_on_node(lambda item: 1 / item, 0).error
+    monkeypatch.setattr(jobs.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    assert "ZeroDivisionError" in jobs.work_on_node(lambda item: 1 / item, 0).error
 
 
 def test_steps_are_counted_while_files_are_written(tmp_path):

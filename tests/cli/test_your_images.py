@@ -170,8 +170,8 @@ def test_class_names_come_back_as_they_are_in_the_report(copied, tmp_path):
     (run,), _ = read_runs([copied / "other"])
     assert set(run.classes["name"]) == set(names.values())
     hfc("report", copied / "other", "--out", tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text()
-    assert "&lt;b>!\\[x\\](y)" in text and "<b>" not in text and "[x](" not in text
+    text = (tmp_path / "report" / "report.html").read_text()
+    assert "&lt;b&gt;![x](y)" in text and "<b>!" not in text
 
 
 # The same data

@@ -29,8 +29,8 @@ from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.engine.protocol import runnable
 from avalanche_hfc.engine.ranks import on_first
+from avalanche_hfc.engine.record import judge
 from avalanche_hfc.engine.run import run
-from avalanche_hfc.engine.step_rows import judge
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.ranks import Share, agree, arrange_layers, with_batches, world

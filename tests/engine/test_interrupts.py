@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from avalanche_hfc.engine.interrupts import Interrupts
+from avalanche_hfc.engine.machine import Interrupts
 
 
 @pytest.fixture(autouse=True)

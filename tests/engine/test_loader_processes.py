@@ -11,8 +11,7 @@ from strategy_runs import At, jitter
 from tiny_runs import rows_of, tiny_run
 from torch.utils.data import DataLoader
 
-from avalanche_hfc.engine.interrupts import Interrupts
-from avalanche_hfc.engine.machine import most_workers
+from avalanche_hfc.engine.machine import Interrupts, most_workers
 
 PR_GET_PDEATHSIG = 2
 

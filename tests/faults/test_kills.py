@@ -57,7 +57,7 @@ def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tm
         assert process.exitcode is None
         process.join(0.01)
     os.kill(process.pid, signal.SIGSTOP)
-    with pytest.raises(ValueError, match=f"is in use: process {process.pid} is running it"):
+    with pytest.raises(ValueError, match=f"is in use by process {process.pid}"):
         tiny_run(tmp_path)
     process.kill()
     process.join()
@@ -70,7 +70,7 @@ def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tm
 def test_a_second_owner_in_the_same_process_is_refused(tmp_path):
     with (
         RunLock(tmp_path / "lock"),
-        pytest.raises(ValueError, match=f"process {os.getpid()} is running it"),
+        pytest.raises(ValueError, match=f"in use by process {os.getpid()}"),
         RunLock(tmp_path / "lock"),
     ):
         pass

@@ -146,7 +146,7 @@ def test_a_killed_rank_is_named_once_and_the_run_resumes_on_another_number(tmp_p
     _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 1, stderr
     assert [line for line in stderr.splitlines() if line.startswith("hfc:")] == [
-        f"hfc: rank {rank} of 2 was ended by SIGKILL, and the others with it. What is done is kept;"
+        f"hfc: rank {rank} of 2 was killed by SIGKILL, and the others with it. What is done is kept;"
         " the same command resumes it."
     ]
     with pytest.warns(UserWarning, match="ranks: 2"):

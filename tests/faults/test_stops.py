@@ -104,7 +104,7 @@ def test_without_checkpoints_inside_a_step_the_step_is_trained_again(tmp_path, w
 
 def test_the_time_of_an_interrupted_step_is_that_of_all_processes(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("avalanche_hfc.engine.observe.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("avalanche_hfc.engine.record.time.perf_counter", lambda: now[0])
 
     def clocked(last):
         builder = stopping(last)

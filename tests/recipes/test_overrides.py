@@ -52,7 +52,6 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
     ("own", "given", "said"),
     [
         (HFC, {"epoch": "3"}, "no value 'epoch'. Did you mean train.epochs"),
-        (HFC, {"method.recipe": "paper"}, "no value 'method.recipe'. Did you mean method.form"),
         (HFC, {"method.relation_weigth": "1"}, "Did you mean method.relation_weight"),
         (HFC, {"fish": "3"}, f"no value 'fish'. `hfc show {HFC.name}` lists its values."),
         (HFC, {"epochs": "many"}, "train.epochs must be a whole number, got 'many'"),
@@ -76,7 +75,7 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
         (HFC, {"model.kind": "vit"}, "model.kind cannot be changed"),
         (HFC, {"method.name": "icarl"}, "method.name cannot be changed"),
         (HFC, {"base_fraction": "0.4"}, "data.base_fraction must be 0 or 0.5, got 0.4"),
-        (HFC, {"epochs": "3", "train.epochs": "4"}, "train.epochs is given twice"),
+        (HFC, {"epochs": "3", "train.epochs": "4"}, "train.epochs is given more than once"),
         (
             HFC,
             {"mem_size": "3", "per_class": "4"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.recipes import TABLES, Recipe, all_names, override, recipe, settings
+from avalanche_hfc.recipes import TABLES, Recipe, all_names, recipe, settings
 from avalanche_hfc.recipes.tables import FURTHER_TABLES, PaperCell
 from avalanche_hfc.store.run_folder import RunFolder
 
@@ -181,33 +181,8 @@ def test_a_recipe_of_another_version_is_refused_with_the_leaf_that_it_lacks(part
         match=rf"cifar100-b0-t5-hfc@paper lacks {part}\.{leaf}\b.* written by another version",
     ):
         Recipe.from_dict(held)
-    held[part] |= {leaf: value, "momentun": 3}
-    with pytest.raises(
-        ValueError,
-        match=rf"cifar100-b0-t5-hfc@paper has unknown {part}\.momentun: it was written by another version",
-    ):
-        Recipe.from_dict(held)
-
-
-def with_old_names(held):
-    """A recipe of HFC as version 0.1 wrote it: `form` was called `recipe`."""
-    text = json.dumps(held).replace('"form":', '"recipe":').replace("method.form", "method.recipe")
-    assert '"method.recipe"' in text and '"form"' not in text
-    return json.loads(text)
-
-
-def test_a_recipe_with_the_names_of_an_earlier_version_is_todays():
-    own = override(recipe("digits-b0-t5-hfc@demo"), {"method.form": "paper"})
-    assert Recipe.from_dict(with_old_names(own.as_dict())) == own
-
-
-def test_the_folder_of_an_earlier_version_is_that_of_the_same_recipe(tmp_path):
-    own = recipe("digits-b0-t5-hfc-official@demo")
-    note = {"recipe": with_old_names(own.as_dict()), "seed": 0, "versions": {}, "machine": ""}
-    (tmp_path / "recipe.json").write_text(json.dumps(note))
-    RunFolder(tmp_path).check(own.as_dict(), 0)
-    with pytest.raises(ValueError, match="method.form official, now default"):
-        RunFolder(tmp_path).check(recipe("digits-b0-t5-hfc@demo").as_dict(), 0)
+    held[part] |= {leaf: value, "a_constant_today": 3}
+    assert Recipe.from_dict(held).leaves() == recipe("cifar100-b0-t5-hfc@paper").leaves()
 
 
 # The scales small and medium

@@ -7,10 +7,9 @@ import pytest
 from PIL import Image, ImageColor
 
 from avalanche_hfc.recipes import DEMO_METHODS
-from avalanche_hfc.report.demo import draw_curves, rows_of, summary_of, table
-from avalanche_hfc.report.style import METHOD_COLOURS, SERIES
+from avalanche_hfc.report.demo import COLUMNS, draw_curves, rows_of, summary_of, table
+from avalanche_hfc.report.figures import METHOD_COLOURS, SERIES
 from avalanche_hfc.store.read import read_runs
-from avalanche_hfc.store.rows import RUN_COLUMNS
 
 
 def rows(seeds=(0,)):
@@ -83,7 +82,7 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
         held = {"recipe": {"name": "digits-b0-t5-hfc@demo"}, "seed": seed}
         (run / "recipe.json").write_text(json.dumps(held))
     rows = rows_of(read_runs([tmp_path / "runs"])[0])
-    assert tuple(rows) == RUN_COLUMNS
+    assert list(rows) == COLUMNS
     assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [
         ["hfc", 2, 0.25],
         ["hfc", 10, 0.5],

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from avalanche_hfc.report.differences import Difference
+from avalanche_hfc.report.numbers import Difference
 
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 5, 12])

@@ -8,15 +8,12 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.recipes import FURTHER_TABLES, TABLES
-from avalanche_hfc.report.paper_figures import (
+from avalanche_hfc.report.paper_table import (
     FIGURES,
+    FORMS,
     accuracy_figure,
-    cells_drawn,
     fh_figure,
     lines_of,
-)
-from avalanche_hfc.report.paper_table import (
-    FORMS,
     own_cells,
     paper_of,
     steps_of,
@@ -212,54 +209,44 @@ def test_a_file_that_is_not_the_papers_is_refused(tmp_path):
         table_of("fh", "demo", cells, steps_of([]))
 
 
+def lines(cells, runs):
+    recipes = {run.recipe.name: run.recipe for run in runs}
+    return lines_of(cells, read_runs([run.folder for run in runs])[0], recipes)
+
+
 def test_the_accuracy_figure_has_a_curve_per_row_over_the_classes_seen_and_the_papers_steps(
     tmp_path,
 ):
     cells, runs, written = runs_at(tmp_path, "steps-imagenet100", "paper", ["icarl", "hfc"])
-    axes = accuracy_figure(lines_of(cells, runs), paper_of()).axes[0]
-    lines = {line.get_label(): line for line in axes.lines}
-    ours = lines["icarl"]
+    axes = accuracy_figure(lines(cells, runs), paper_of()).axes[0]
+    ours = next(line for line in axes.lines if line.get_label() == "icarl")
     seeds = [written["imagenet100-b0-t10-icarl@paper", seed] for seed in (0, 1)]
     assert list(ours.get_xdata()) == [10 * k for k in range(1, 11)]
     assert list(ours.get_ydata()) == pytest.approx(
         [50 * (a + b) for a, b in zip(*seeds, strict=True)]
     )
     printed = [list(line.get_ydata()) for line in axes.lines if line.get_label() == "the paper's"]
-    assert [values[0] for values in printed] == [96.4, 96.8] and [
-        values[-1] for values in printed
-    ] == [70.4, 75.5]
+    assert [values[0] for values in printed] == [96.4, 96.8]
+    assert [values[-1] for values in printed] == [70.4, 75.5]
 
 
 def test_the_fh_figure_has_a_point_per_row_and_the_papers_beside(tmp_path):
     cells, runs, written = runs_at(tmp_path, "fh", "paper", ["hfc"], seeds=1)
-    figure = fh_figure(lines_of(cells, runs), paper_of())
     points = {
         line.get_label(): (line.get_xdata()[0], line.get_ydata()[0])
-        for line in figure.axes[0].lines
+        for line in fh_figure(lines(cells, runs), paper_of()).axes[0].lines
         if len(line.get_xdata()) == 1
     }
     mean = sum(written["cifar100-b0-t5-hfc@paper", 0]) / 5
-    assert points["hfc"] == pytest.approx((100 * mean, 100 * mean)) and points["the paper's"] == (
-        103.6,
-        86.4,
-    )
-    assert all(
-        line.get_label() != "the paper's"
-        for line in fh_figure(lines_of(cells, runs), None).axes[0].lines
-    )
+    assert points["hfc"] == pytest.approx((100 * mean, 100 * mean))
+    assert points["the paper's"] == (103.6, 86.4)
+    alone = fh_figure(lines(cells, runs)).axes[0].lines
+    assert all(line.get_label() != "the paper's" for line in alone)
 
 
-def test_figures_show_the_papers_cells_and_never_joint_training():
-    chosen = cells_drawn(FIGURES["accuracy"], cells_of("cifar100", "paper"))
-    assert {(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen} == {
+def test_the_figure_of_the_papers_first_table_has_four_protocols():
+    has = FIGURES["cifar100"]["accuracy"].has
+    cells = [entry.cell for entry in cells_of("cifar100", "paper") if has(entry.cell)]
+    assert {(cell.base_fraction, cell.num_steps) for cell in cells} == {
         (0, steps) for steps in (5, 10, 20, 25)
     }
-    assert (
-        "joint" not in {entry.cell.row for entry in chosen}
-        and len({entry.cell.row for entry in chosen}) == 9
-    )
-    chosen = cells_drawn(FIGURES["convergence"], cells_of("imagenet100", "paper", ["hfc"]))
-    assert [(entry.cell.base_fraction, entry.cell.num_steps) for entry in chosen] == [
-        (0, 5),
-        (0, 10),
-    ]

@@ -12,6 +12,7 @@ import pytest
 from synthetic_runs import write_run, write_runs
 
 from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.report.comparisons import duration, paper_keys, plain, verdicts
 from avalanche_hfc.report.numbers import (
     activity,
     class_table,
@@ -25,7 +26,6 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
-from avalanche_hfc.report.sentences import duration, paper_keys, plain, verdicts
 from avalanche_hfc.store.read import RunData, group_runs, read_runs, shared_name
 
 
@@ -245,7 +245,7 @@ def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
 
 def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is no run folder: it has no recipe\.json"):
+    with pytest.raises(ValueError, match=r"empty is not a run folder: it has no recipe\.json"):
         read_runs([tmp_path / "empty"])
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
@@ -305,7 +305,9 @@ def test_a_pre_training_among_runs_is_no_run_and_alone_it_is_refused(tmp_path):
     assert [run.path for run in runs] == [path] and waiting == []
     shutil.rmtree(path)
     for folder in (tmp_path, tmp_path / "pretrained"):
-        with pytest.raises(ValueError, match="pretrained is no run: it is a pre-training"):
+        with pytest.raises(
+            ValueError, match="pretrained is a pre-training run, not a training run"
+        ):
             read_runs([folder])
 
 

@@ -6,9 +6,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.diff import diff as command
-from avalanche_hfc.cli.diff import in_words, rounded
-from avalanche_hfc.store.diff import FirstDifference, diff_runs
+from avalanche_hfc.cli.use import diff as command
+from avalanche_hfc.cli.use import in_words, rounded
+from avalanche_hfc.store.read import FirstDifference, diff_runs
 
 TRAIN = [
     {"step": s, "phase": p, "epoch": e, "lr": 0.1, "images_per_second": 7, "digest": f"{s}{p}{e}"}
@@ -82,7 +82,7 @@ def test_the_command_says_where_and_ends_with_1_if_they_part(tmp_path):
     )
     missing = CliRunner().invoke(command, [str(a), str(tmp_path / "none")])
     assert isinstance(missing.exception, FileNotFoundError)
-    with pytest.raises(FileNotFoundError, match="is no run folder"):
+    with pytest.raises(FileNotFoundError, match="is not a run folder"):
         diff_runs(tmp_path, a)
 
 

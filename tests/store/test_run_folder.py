@@ -13,15 +13,13 @@ from tiny_runs import TinyRecipe, build, rows_of, tiny_run, weights_of
 from torch import nn
 
 from avalanche_hfc.benchmarks.positions import PositionDataset
-from avalanche_hfc.engine import observe as recorder_module
+from avalanche_hfc.engine import record as recorder_module
 from avalanche_hfc.engine.machine import cpu
-from avalanche_hfc.engine.observe import Saver
+from avalanche_hfc.engine.record import Saver, WeightSpread, counts_of, digest
 from avalanche_hfc.engine.run import run
-from avalanche_hfc.engine.sample_weights import WeightSpread, digest
-from avalanche_hfc.engine.step_rows import counts_of
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.plugins.steps import SampleWeights
-from avalanche_hfc.store.checkpoint_note import Damaged
+from avalanche_hfc.store.rows import Damaged
 from avalanche_hfc.store.run_folder import RunFolder, RunRows, TrainFile
 
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]

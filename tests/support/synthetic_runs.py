@@ -91,7 +91,7 @@ def write_run(
         "recipe": recipe(name, method, names, num_steps),
         "seed": seed,
         "versions": {
-            "avalanche_hfc": "0.1.0",
+            "avalanche_hfc": "0.2.0",
             "torch": "2.14.1",
             "avalanche-lib": "0.6.0",
             "timm": "1.0.30",

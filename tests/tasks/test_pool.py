@@ -3,9 +3,7 @@
 import multiprocessing
 import os
 
-import pytest
-
-from avalanche_hfc.tasks.pool import outcomes
+from avalanche_hfc.tasks.jobs import outcomes
 
 
 def test_outcomes_come_in_order_with_one_job_and_an_error_is_one_of_them():
@@ -21,8 +19,3 @@ def test_two_jobs_are_other_processes_of_one_thread_each(monkeypatch):
     assert len(found) == 6 and {threads for _, threads in found} == {1}
     assert os.getpid() not in {process for process, _ in found}
     assert multiprocessing.active_children() == []
-
-
-def test_less_than_one_job_is_refused():
-    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
-        next(outcomes(abs, [1], jobs=0))

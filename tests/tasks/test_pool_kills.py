@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.tasks.pool import outcomes
+from avalanche_hfc.tasks.jobs import outcomes
 
 pytestmark = pytest.mark.kill
 
@@ -31,5 +31,5 @@ def test_one_that_is_killed_is_tried_once_more_and_the_others_are_not_touched(tm
     assert by_name["once"].result == "xx" and by_name["never"].result == "x"
     assert by_name["other"].error is None
     assert by_name["always"].error == (
-        "The process was ended by SIGKILL, as by the system when memory runs out; tried 2 times."
+        "The process was killed by SIGKILL (possibly out of memory); tried 2 times."
     )

@@ -11,7 +11,6 @@ from avalanche.training.plugins.clock import Clock
 from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
-from avalanche_hfc._earlier import SINCE_0_1
 from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.losses import HostedPlugin
@@ -241,8 +240,7 @@ def plugin_state(plugin: object) -> State | None:
 def check_settings(strategy: Strategy, state: State) -> None:
     """Raise for a state with other options: to resume it would be another training."""
     now = strategy.chosen()
-    later = {name: SINCE_0_1[f"method.{name}"] for name in now if f"method.{name}" in SINCE_0_1}
-    before = later | state["settings"]
+    before = state["settings"]
     unknown = [name for name in now if name not in before]
     if unknown:
         raise ValueError(

@@ -8,22 +8,23 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from tqdm import tqdm
 
 from avalanche_hfc._types import Options
-from avalanche_hfc.cli.loading import announce_loading
-from avalanche_hfc.cli.overrides import overrides_of
+from avalanche_hfc.cli.options import RecipeCommand, announce_loading, overrides_of, run_options
+from avalanche_hfc.cli.options import tables as table_names
 from avalanche_hfc.cli.run_progress import QUIET_SECONDS, RunBar
-from avalanche_hfc.recipes import TableCell
+from avalanche_hfc.recipes import DEMO_EPOCHS, TableCell
 from avalanche_hfc.recipes.describe import command
 from avalanche_hfc.store.run_folder import RunFolder
 from avalanche_hfc.tasks.table import TableRun, check_writable, finished, runs_of, train, without
 
 if TYPE_CHECKING:
-    from avalanche_hfc.tasks.pool import Outcome
+    from avalanche_hfc.tasks.jobs import Outcome
 
 KNOWN = (
     "ValueError",
@@ -95,7 +96,7 @@ def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
     for name in given:
         others = without({run.recipe.name: run.recipe for run in runs}.values(), name)
         if others:
-            click.echo(f"--{name} has no meaning for {', '.join(others)}.", err=True)
+            click.echo(f"--{name} has no effect on {', '.join(others)}.", err=True)
 
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
@@ -105,8 +106,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
     import torch
 
     from avalanche_hfc.engine.run import check_device
-    from avalanche_hfc.tasks.pool import outcomes
-    from avalanche_hfc.tasks.table_checks import check_data, check_precisions, check_room
+    from avalanche_hfc.tasks.jobs import check_data, check_precisions, check_room, outcomes
 
     on_ray = options["on"] == "ray"
     device = options["device"] if on_ray else check_device(options["device"])
@@ -126,14 +126,14 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
 
 def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
     """As `run_all`, each run as a task of Ray."""
-    from avalanche_hfc.tasks.cluster import (
+    from avalanche_hfc.tasks.jobs import (
         check_nodes,
+        check_precisions,
         cluster,
         device_on,
         ray_outcomes,
         workers_on,
     )
-    from avalanche_hfc.tasks.table_checks import check_precisions
 
     jobs = options["jobs"] if options["jobs"] > 1 else None
     out, data = options["out"].resolve(), options["data"]
@@ -283,3 +283,148 @@ def none_finished(table: str, options: Options) -> ValueError:
         f"No finished run of table {table} at scale {options['scale']} in {options['out']}. "
         "Leave out --no-run."
     )
+
+
+@click.command(cls=RecipeCommand)
+@click.argument("name", metavar="NAME", shell_complete=table_names)
+@run_options
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="METHOD",
+    help="A row for a method that you wrote, as module:Class or module:Class+hfc; may be given "
+    "several times.",
+)
+@click.option(
+    "--tables",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the tables  [default: OUT/tables]",
+)
+@click.pass_context
+def table(
+    context: click.Context, name: str, add: tuple[str, ...], tables: Path | None, **options: Any
+) -> None:
+    """Table NAME as CSV, markdown and LaTeX, with its figures as PNG; for a table of the paper our
+    number, the paper's and the gap.
+
+    Runs what is missing, each run in a folder of its own that other tables share; a finished one is
+    not run again. Values of the recipes can be changed: hfc table cifar100 --epochs 3. --add
+    mymethods:Mine adds a row for a method that you wrote. Exit code 1 if a run failed.
+
+    \b
+    cifar100  imagenet100  imagenet1000  plug-and-play  ablation  per-class-20  fh
+    steps-imagenet100  steps-imagenet1000  steps-plug-and-play
+    avalanche  hfc-forms  practical  methods (no numbers of the paper)
+    comparison  protocols  memory  initialisation  order (at scale small)
+    """
+    from avalanche_hfc.cli.tables import end, none_finished, run_cells
+    from avalanche_hfc.report.paper_table import (
+        figures_of,
+        paper_of,
+        steps_of,
+        table_of,
+        title_of,
+        write_table,
+    )
+    from avalanche_hfc.store.read import read_runs
+    from avalanche_hfc.store.rows import replace_file
+    from avalanche_hfc.tasks.table import cells_of, check_writable, named_as_run
+
+    if add:
+        announce_loading()  # their classes are read at once
+    cells = cells_of(name, options["scale"], options["only"], add)
+    paper = paper_of(options["paper"])
+    folder = tables or options["out"] / "tables"
+    check_writable(folder)
+    done = run_cells(cells, context.args, options)
+    if done.finished:
+        scale, title = options["scale"], title_of(name, options["scale"], done.overrides, paper)
+        runs, _ = read_runs([run.folder for run in done.finished])
+        cells = named_as_run(cells, overrides_of(context.args))
+        recipes = {run.recipe.name: run.recipe for run in done.finished}
+        numbers = table_of(name, scale, cells, steps_of(runs), paper, recipes)
+        stem = "-".join([name, scale, *options["only"], *add])
+        files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
+        drawn = figures_of(name, cells, runs, recipes, paper, only=options["only"])
+        figures = [folder / f"{stem}-{figure}.png" for figure in drawn]
+        for path, picture in zip(figures, drawn.values(), strict=True):
+            replace_file(path, picture)
+        click.echo(files[1].read_text())
+        if paper is None:
+            click.echo(
+                "The paper's numbers are not available: there is no experiments/paper.csv next to "
+                "the package. Use --paper FILE.",
+                err=True,
+            )
+        click.echo(f"Tables: {', '.join(map(str, files))}")
+        if figures:
+            click.echo(f"Figures: {', '.join(map(str, figures))}")
+    end(done)
+    if not done.finished:
+        raise none_finished(name, options)
+
+
+@click.command()
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Seeds 0, 1, …; each has its own class order.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=DEMO_EPOCHS,
+    show_default=True,
+    help="Epochs per step.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo"),
+    show_default=True,
+    help="Result folder.",
+)
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Start over. The runs that are there are moved aside, not deleted.",
+)
+def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
+    """Split digits in five steps: HFC, herding replay, Avalanche's Replay and Naive; a table,
+    curves and a report.
+
+    Nothing is downloaded. Runs that are in the folder already are not run again.
+    """
+    from avalanche_hfc.cli.tables import end, none_finished, run_cells
+    from avalanche_hfc.tasks.table import cells_of, runs_of, set_aside
+
+    runs = out / "runs"
+    options = {
+        "scale": "demo",
+        "seeds": seeds,
+        "out": runs,
+        "jobs": 1,
+        "on": "local",
+        "commands": False,
+        "device": "cpu",
+        "data": None,
+        "workers": None,
+        "no_run": False,
+    }
+    cells = cells_of("demo", "demo")
+    if fresh and (old := set_aside(runs_of(cells, seeds, runs), runs)) is not None:
+        click.echo(f"The runs that were there are in {old} now.", err=True)
+    done = run_cells(cells, [] if epochs == DEMO_EPOCHS else ["--epochs", str(epochs)], options)
+    end(done)
+    if not done.finished:
+        raise none_finished("demo", options)
+    from avalanche_hfc.report.demo import DEFINITIONS, table, write_report
+
+    click.echo(table(write_report(out)))
+    click.echo(
+        f"\n{DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: "
+        f"{out / 'curves.png'}"
+    )
+    click.echo(f"Report, to open in a browser: {out / 'report.html'}")

@@ -1,17 +1,26 @@
-"""Work on a Ray cluster, or on a Ray of this machine alone: a task per item, started again on
-another node when its worker is lost.
+"""Work in several processes, one thread each: results as they come, an end at once when the caller
+stops.
 """
 
+import errno
 import importlib.util
 import logging
+import multiprocessing
 import os
 import platform
+import shutil
+import signal
 import socket
+import threading
 import time
+import traceback
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +28,146 @@ import torch
 
 from avalanche_hfc._types import Options
 from avalanche_hfc._version import __version__
-from avalanche_hfc.engine.host_warnings import silence_host
-from avalanche_hfc.engine.machine import MOST_BY_DEFAULT
-from avalanche_hfc.engine.run import check_device
+from avalanche_hfc.engine.build import build_model
+from avalanche_hfc.engine.data import Root, read_source
+from avalanche_hfc.engine.machine import MOST_BY_DEFAULT, silence_host
+from avalanche_hfc.engine.run import check_device, checkpoints_size
 from avalanche_hfc.store.lock import FolderInUseError
-from avalanche_hfc.tasks.pool import Outcome, attempt
+from avalanche_hfc.strategies._base.precision import check_precision
+from avalanche_hfc.tasks.table import TableRun
+
+TRIES = 2  # of work whose process ends without an answer
+CONTEXT = multiprocessing.get_context("forkserver")  # it imports torch and Avalanche once
+CONTEXT.set_forkserver_preload(["avalanche_hfc.engine.run"])
+
+
+class Outcome(NamedTuple):
+    """`error` is the traceback of work that failed, else None."""
+
+    item: Any
+    result: Any
+    error: str | None
+
+
+def outcomes(
+    work: Callable[[Any], Any], items: Sequence[Any], *, jobs: int
+) -> Generator[Outcome, None, None]:
+    """The outcome of work(item) for each item, as they come. With one job the work is done in this
+    process.
+
+    With several, each item has a process of its own. One that is killed, as by the system when
+    memory runs out, is started once more behind the others; killed again, that is its error.
+    Closing the generator ends the other processes in the middle of their work: use
+    `contextlib.closing`.
+
+    Args:
+        work: A function that can be pickled, as its results can.
+        items: What to call it with.
+        jobs: How many processes run at a time, at least 1.
+    """
+    if jobs == 1:
+        yield from (attempt(work, item) for item in items)
+        return
+    waiting = deque((item, 1) for item in items)
+    running: dict[Connection, Job] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                job, answer = start(work, *waiting.popleft())
+                running[answer] = job
+            ready = wait(list(running))
+            for answer in [one for one in running if one in ready]:
+                job = running.pop(answer)
+                outcome = job.result(answer)
+                if outcome is not None:
+                    yield outcome
+                elif job.number < TRIES:
+                    waiting.append((job.item, job.number + 1))
+                else:
+                    yield Outcome(job.item, None, job.end())
+    finally:
+        for job in running.values():
+            job.process.terminate()
+        for job in running.values():
+            job.process.join()
+
+
+class Job(NamedTuple):
+    """A process that works on an item for the `number`-th time."""
+
+    process: ForkServerProcess
+    item: Any
+    number: int
+
+    def result(self, answer: Connection) -> Outcome | None:
+        """What the process has sent; None if it ended before."""
+        with answer:
+            try:
+                outcome = answer.recv()
+            except EOFError:
+                outcome = None
+        self.process.join()
+        return outcome
+
+    def end(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.exitcode or 0
+        how = (
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
+        memory = " (possibly out of memory)" if -code == signal.SIGKILL else ""
+        return f"The process {how}{memory}; tried {self.number} times."
+
+
+def start(work: Callable[[Any], Any], item: Any, number: int) -> tuple[Job, Connection]:
+    """A process that works on the item, and where its answer comes from."""
+    answer, to_parent = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=work_in_child, args=(to_parent, work, item))
+    with interrupts_ignored():
+        process.start()
+    to_parent.close()
+    return Job(process, item, number), answer
+
+
+def work_in_child(to_parent: Connection, work: Callable[[Any], Any], item: Any) -> None:
+    prepare()
+    to_parent.send(attempt(work, item))
+
+
+def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
+    try:
+        return Outcome(item, work(item), None)
+    except Exception:
+        return Outcome(item, None, traceback.format_exc())
+
+
+@contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Processes started inside leave Ctrl-C to this one: they inherit what it does at the
+    signal.
+    """
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def prepare() -> None:
+    """In a new process: one thread, no words of the host about itself, an end when the parent's
+    comes, however it comes.
+    """
+    torch.set_num_threads(1)
+    silence_host()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
 
 ADDRESS = "RAY_ADDRESS"  # names the cluster, as for every program that uses Ray
 RETRIES = 3  # of work whose worker or node is lost
@@ -285,3 +429,38 @@ def once_free(work: Callable[[Any], Any], item: Any) -> Any:
             if time.monotonic() > until:
                 raise
         time.sleep(LOCK_POLL_SECONDS)
+
+
+def check_data(runs: Iterable[TableRun], data_root: Root) -> None:
+    """Read each data set of some runs once; what is wrong with it is raised."""
+    for recipe in {run.recipe.data.dataset: run.recipe for run in runs}.values():
+        read_source(recipe, data_root)
+
+
+def check_precisions(runs: Iterable[TableRun], device: str) -> None:
+    """Raise a ValueError where the device lacks a precision of some runs."""
+    settings = {(run.recipe.train.precision, run.recipe.train.tf32): run.recipe for run in runs}
+    for (precision, tf32), recipe in settings.items():
+        check_precision(recipe.name, precision, torch.device(device), tf32=tf32)
+
+
+def check_room(runs: Iterable[TableRun], out: Path) -> None:
+    """Raise an OSError where the disk has no room for what all runs leave behind."""
+    sizes: dict[str, int] = {}
+    needed = 0
+    for run in runs:
+        key = repr((run.recipe.model, run.recipe.data.image_size, run.recipe.train.optimizer))
+        if key not in sizes:
+            moments = {"adamw": 2, "sgd": int(bool(run.recipe.train.momentum))}
+            sizes[key] = checkpoints_size(
+                build_model(run.recipe, "meta"), moments[run.recipe.train.optimizer]
+            )
+        needed += sizes[key]
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        words = (
+            f"No space left: checkpoints of all runs need about {needed / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free"
+        )
+        raise OSError(errno.ENOSPC, words, str(there))
