@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from avalanche_hfc.parallel import Share
+from avalanche_hfc.ranks import Share
 
 from avalanche_hfc.strategies import HFCStrategy
 from experiments.benches.timing import Row
