@@ -10,16 +10,17 @@ REAL_IMAGES := experiments/results/real-images
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo quick test lint types pytest test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
+.PHONY: help demo quick test lint types pytest test-cpus test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
 help:
 	@echo "make demo         split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make quick        formulas, the contracts of two methods, one run; under two minutes"
 	@echo "make test         lint, types and all tests but the slow ones, with the minutes of each tier"
+	@echo "make test-cpus    the tests of make test with the instructions of older processors, three times"
 	@echo "make test-slow    the long matrices: float64, many kills"
 	@echo "make test-lowest  quick tier and contracts on the lowest versions, in $(LOWEST)"
 	@echo "make test-wheel   the wheel and all it needs in an empty environment, $(WHEEL)"
 	@echo "make docs         the pages and the API reference, in site/"
-	@echo "make results      the pages on real images and their figures, from the committed rows"
+	@echo "make results      the pages on real images and their figures, and the tables of fidelity, from committed files"
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
 	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
@@ -49,6 +50,11 @@ types: $(READY)
 pytest: $(READY)
 	$(PYTEST) -n $(JOBS)
 
+test-cpus: $(READY)
+	ATEN_CPU_CAPABILITY=default $(PYTEST) -n $(JOBS)
+	ATEN_CPU_CAPABILITY=avx2 $(PYTEST) -n $(JOBS)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -n $(JOBS)
+
 test-slow: $(READY)
 	$(PYTEST) -n $(JOBS) -m slow
 
@@ -74,6 +80,7 @@ docs: $(READY)
 
 results: $(READY)
 	$(BIN)/python experiments/results_page.py $(REAL_IMAGES) .
+	$(BIN)/python experiments/fidelity_page.py
 
 reproduce: $(READY)
 	@test -n '$(DATA)' || { echo 'DATA must be a folder or npz file of CIFAR-100: make reproduce DATA=cifar100.npz'; exit 2; }

@@ -8,6 +8,7 @@ OUT/effects.md.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -94,30 +95,60 @@ def rows_of(runs: dict[tuple[str, str], list[TableRun]]) -> pd.DataFrame:
     ]
 
 
-def table(rows: pd.DataFrame) -> str:
-    """Markdown: a line per variant. Both forms on the same seeds; the difference, changed minus
-    plain, ± its standard error.
-    """
-    ends = (
+def ends_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average and last accuracy of each run in percent, by row, value and seed."""
+    return (
         rows.fillna({"value": ""})
         .sort_values("step")
         .groupby(["row", "value", "seed"])[["average", "accuracy"]]
         .last()
         * 100
     )
+
+
+def forms_of(ends: pd.DataFrame, variant: Variant) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs of a row as it is and with the values changed, on the same seeds."""
+    plain, changed = (
+        ends.loc[(variant.row, name)].loc[list(variant.seeds)] for name in ("", variant.value)
+    )
+    return plain, changed
+
+
+def difference(rows: pd.DataFrame, row: str, values: str) -> dict[str, str]:
+    """Changed minus plain, by measure. The values stand as in the table."""
+    found = [one for one in VARIANTS if (one.row, without_parts(one.value)) == (row, values)]
+    if not found:
+        raise KeyError(f"{row}: {values} is not among the variants")
+    plain, changed = forms_of(ends_of(rows), found[0])
+    added = changed - plain
+    return {column: told(Difference.of(added[column])) for column in added}
+
+
+def without_parts(values: str) -> str:
+    """Values of leaves without the part that a leaf begins with."""
+    return re.sub(r"\w+\.(?=\w+=)", "", values)
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Markdown: a line per variant. Both forms on the same seeds; the difference, changed minus
+    plain, ± its standard error.
+    """
+    ends = ends_of(rows)
     lines = [
         "| method | changed | average / last as it is | changed | Δ average | Δ last |",
         "|---|---|---|---|---|---|",
     ]
-    for row, value, seeds in VARIANTS:
-        plain, changed = (ends.loc[(row, name)].loc[list(seeds)] for name in ("", value))
+    for variant in VARIANTS:
+        plain, changed = forms_of(ends, variant)
         added = changed - plain
         cells = [
             f"{form['average'].mean():.1f} / {form['accuracy'].mean():.1f}"
             for form in (plain, changed)
         ]
         cells += [told(Difference.of(added[column])) for column in added]
-        lines.append(f"| `{row}` | `{value.replace('method.', '')}` | {' | '.join(cells)} |")
+        lines.append(
+            f"| `{variant.row}` | `{without_parts(variant.value)}` | {' | '.join(cells)} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ HFC = "import sys; sys.argv[0] = 'hfc'; from avalanche_hfc.cli import main; main
 def checkout(tmp_path):
     """A copy of the project that may be changed."""
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("avalanche_hfc", "tests"):
+    for folder in ("avalanche_hfc", "tests", "docs", "experiments"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -46,7 +46,11 @@ def test_a_change_goes_after_its_line():
 
 def run(line, folder):
     command, *words = shlex.split(line)
-    start = {"hfc": ["-c", HFC], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}[command]
+    start = {
+        "hfc": ["-c", HFC],
+        "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
+        "python": [],
+    }[command]
     return subprocess.run(
         [sys.executable, *start, *words],
         capture_output=True,
@@ -70,7 +74,8 @@ def test_a_method_is_added_by_following_the_six_steps(checkout):
                 result = run(line, checkout)
                 assert result.returncode == 0, line + result.stdout[-2000:] + result.stderr[-2000:]
                 commands.append(line.split()[0])
-    assert commands == ["pytest", "pytest", "hfc"]
+    assert commands == ["pytest", "pytest", "hfc", "python"]
+    assert "`focal-replay`: The loss of Lin" in (checkout / "docs" / "fidelity.md").read_text()
     assert "focal-replay" not in (ROOT / "avalanche_hfc/strategies/__init__.py").read_text()
     rows = (checkout / "runs/digits-b0-t5-focal-replay@demo/0/steps.csv").read_text()
     assert len(rows.splitlines()) == 6

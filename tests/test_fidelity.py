@@ -1,254 +1,272 @@
-"""docs/fidelity.md: complete, backed by tests that exist, and in agreement with the recipes and
-with `hfc show`.
+"""docs/fidelity.toml agrees with recipes, `hfc show`, recordings and tests, and docs/fidelity.md is
+what is made of it.
 """
 
-import importlib.util
+import ast
 import re
+import runpy
+import sys
+from collections import Counter
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from pages import README, table
 
-from avalanche_hfc._earlier import ON_HARDWARE
 from avalanche_hfc.cli.main import commands
-from avalanche_hfc.recipes import METHODS, override, recipe
+from avalanche_hfc.recipes import METHODS, all_names, override, recipe
 from avalanche_hfc.recipes.describe import text_of
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "fidelity.md"
+GOLDEN = ROOT / "tests" / "golden"
 OURS = [name for name in METHODS if not name.startswith("avalanche-")]
-DETAILS = [
-    "loss",
-    "distillation",
-    "head",
-    "initialisation",
-    "optimizer",
-    "schedule",
-    "phases",
-    "sampling",
-    "memory",
-    "herding",
-    "augmentation",
-    "inference",
-]
-COLUMNS = ["detail", "authors", "ours", "same?", "checked", "why, and effect"]
-VERDICT = re.compile(r"same|departs|–|option `(\w+)=([\w.-]+)`")
-TOLD = (
-    "model.",
-    "train.",
-    "memory.",
-    "method.",
-    "data.transforms",
-    "data.image_size",
-)  # what of a recipe a table must tell
-ABSENT = "–"
+DETAILS = (
+    "loss distillation head initialisation optimizer schedule phases sampling memory herding "
+    "augmentation inference"
+).split()
+CALLED = {  # in sentences
+    "hfc": "HFC",
+    "dytox": "DyTox",
+    "podnet": "PODNet",
+    "afc": "AFC",
+    "foster": "FOSTER",
+    "ssil": "SS-IL",
+}
 
 
-class Row(NamedTuple):
-    """A detail of a method, the cells of one line."""
-
-    detail: str
-    authors: str
-    ours: str
-    verdict: str
-    checked: str
-    why: str
+def from_experiments(name):
+    """A script of experiments/ with the scripts that it imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        return __import__(name)
 
 
-def cells(line):
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+PAGE = from_experiments("fidelity_page")
+EFFECTS = from_experiments("effects")
+HELD = PAGE.read()
+ROWS = HELD["departure"]
+BY_LEAF = [row for row in ROWS if "leaf" in row]
 
 
-def tables(text):
-    """Every table of a text as lists of cells, the line of dashes left out."""
-    found, lines = [], []
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("|"):
-            lines.append(cells(line))
-        elif lines:
-            assert all(set(cell) <= set("-:") for cell in lines[1])
-            found.append([lines[0], *lines[2:]])
-            lines = []
-    return found
+def name_of_row(row):
+    return f"{row['methods'][0]}-{row['detail']}-{row.get('leaf', '')}"
+
+
+@pytest.fixture
+def golden(monkeypatch):
+    """The modules of tests/golden, by name."""
+    monkeypatch.syspath_prepend(str(GOLDEN))
+    return lambda name: __import__(name)
+
+
+# What is followed
+
+
+def test_every_method_of_ours_is_told_what_it_was_compared_with():
+    assert sorted(method["name"] for method in HELD["method"]) == sorted(OURS)
+    assert all(method["code"] and method["follows"] for method in HELD["method"])
+
+
+def test_the_trajectories_are_those_that_are_tested_with_their_updates_and_within_the_tolerances(
+    golden,
+):
+    replay, load = golden("replay"), golden("recordings").load
+    told = {one["name"]: one for one in HELD["trajectory"]}
+    assert list(told) == [*dict.fromkeys(told)] and sorted(told) == sorted(
+        golden("test_trajectories").NAMES
+    )
+    for name, one in told.items():
+        assert one["updates"] == len(load(name).updates), name
+        assert one["method"] in OURS
+        assert 0 < one["loss"] <= replay.LOSS and 0 < one["weights"] <= replay.WEIGHT, name
+    assert "The tests allow 1e-9 and 1e-8" in PAGE.PAGE.read_text()
+    assert (replay.LOSS, replay.WEIGHT) == (1e-9, 1e-8)
+
+
+def test_the_code_that_ran_is_that_of_the_recordings(golden):
+    folders = golden("recordings").FOLDERS
+    for one in HELD["trajectory"]:
+        folder = next(f for f in folders if one["name"] in golden("recordings").folder_names(f))
+        text = (GOLDEN / folder / "README.md").read_text()
+        if "repository" in one:
+            assert re.search(f"{one['repository']} (at )?{one['commit']}", text), one["name"]
+        else:
+            assert re.search(f"`{one['name']}` .*not the authors' code", text), one["name"]
+
+
+def test_the_function_that_the_page_names_tests_the_trajectories(golden):
+    file, name = re.search(
+        r"`(tests/golden/\w+\.py)::(\w+)\[NAME\]`", PAGE.PAGE.read_text()
+    ).groups()
+    assert name in functions(file)
+
+
+@pytest.mark.parametrize("method", HELD["method"], ids=lambda method: method["name"])
+def test_what_is_said_of_a_method_is_what_its_trajectories_show(method):
+    own = [one for one in HELD["trajectory"] if one["method"] == method["name"]]
+    released = [one for one in own if one["changed"].startswith("as released")]
+    follows = method["follows"]
+    assert bool(released) == follows.startswith("update by update")
+    assert bool(own) == (follows != "–")
+    assert all(one["changed"].startswith("a port") for one in own) == (
+        follows[:6] in ("a port", "–")
+    )
+
+
+def sentence(names):
+    return f"{', '.join(names[:-1])} and {names[-1]} follow their authors' released code"
+
+
+def test_readme_and_page_name_the_methods_that_follow_the_released_code_and_no_others():
+    by_update = {
+        method["name"] for method in HELD["method"] if method["follows"].startswith("update by")
+    }
+    names = [called for name, called in CALLED.items() if name in by_update]
+    assert by_update == set(CALLED)
+    for page in (README, PAGE.PAGE):
+        assert sentence(names) in page.read_text()
+
+
+def test_the_table_of_methods_says_what_the_data_file_says():
+    told = {
+        cells[0].strip("`"): cells[4]
+        for cells in table(ROOT / "docs" / "methods.md", "| `STRATEGIES` | paper |")
+    }
+    assert {name: told[name] for name in OURS} == {
+        method["name"]: method["follows"] for method in HELD["method"]
+    }
+
+
+def test_a_recording_is_replayed_by_hand_as_the_page_shows(monkeypatch, capsys, golden):
+    script = GOLDEN / "by_hand.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "hfc_paper"])
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    example = PAGE.PAGE.read_text().split("```\nTraining as ")[1].split("```")[0]
+    name = example.split()[0]
+    assert f"tests/golden/by_hand.py {name}\n" in PAGE.PAGE.read_text()
+    line = re.compile(r"^ +(\d) (\w+) +(\d+) {4}loss \de-\d+   weight \de-\d+", re.MULTILINE)
+    for text, recorded in ((printed, "hfc_paper"), (example, name)):
+        recording = golden("recordings").load(recorded)
+        updates = Counter((str(one.step), one.phase) for one in recording.updates)
+        assert line.findall(text) == [(*key, str(count)) for key, count in updates.items()]
+        assert f"{len(recording.updates)} updates followed. After each of 3 steps" in text
+
+
+# What departs
 
 
 @cache
-def sections():
-    """Method -> its two tables: details, and values of recipes."""
-    text = re.sub(
-        r"<!--.*?-->", "", PAGE.read_text().split("\n## Effects on digits\n")[0], flags=re.DOTALL
-    )
-    parts = re.split(r"^## `([\w-]+)`$", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], map(tables, parts[2::2]), strict=True))
+def functions(file):
+    """The names of the functions of a file."""
+    tree = ast.parse((ROOT / file).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-def rows(method):
-    return [Row(*line) for line in sections()[method][0][1:]]
+@pytest.mark.parametrize("row", ROWS, ids=name_of_row)
+def test_a_departure_has_its_reason_its_effect_and_what_holds_it(row):
+    assert row["detail"] in DETAILS
+    assert row["methods"] == ["*"] or set(row["methods"]) <= set(OURS)
+    assert row["authors"] and row["ours"] and row["why"] and row["effect"]
+    assert "leaf" in row or "test" in row
+    if "test" in row:
+        file, name = row["test"].split("::")
+        assert name in functions(file), row["test"]
 
 
-def every_row():
-    return [(method, row) for method in sections() for row in rows(method)]
-
-
-def recipe_names(method):
-    return [name.strip("`") for name in sections()[method][1][0][1:]]
-
-
-def values(method, name):
-    """What the page says of a recipe: leaf -> text."""
-    head, *lines = sections()[method][1]
-    column = head.index(f"`{name}`")
-    found = {line[0]: line[column] for line in lines}
-    assert len(found) == len(lines), "a value stands twice"
-    return {leaf: text for leaf, text in found.items() if text != ABSENT}
-
-
-def described():
-    return [(method, name) for method in sections() for name in recipe_names(method)]
-
-
-# The details
-
-
-def test_every_method_of_ours_has_a_section_with_two_tables():
-    assert sorted(sections()) == sorted(OURS)
-    assert {method: len(found) for method, found in sections().items()} == dict.fromkeys(
-        sections(), 2
-    )
-
-
-@pytest.mark.parametrize("method", OURS)
-def test_the_details_are_the_twelve_in_their_order(method):
-    head, *lines = sections()[method][0]
-    assert head == COLUMNS and {len(line) for line in lines} == {len(COLUMNS)}
-    assert list(dict.fromkeys(row.detail for row in rows(method))) == DETAILS
-    places = [DETAILS.index(row.detail) for row in rows(method)]
-    assert places == sorted(places)
-
-
-def test_every_row_says_what_authors_and_we_do_and_whether_it_is_the_same():
-    for method, row in every_row():
-        assert row.authors and row.ours, (method, row.detail)
-        assert VERDICT.fullmatch(row.verdict), (method, row)
-
-
-def test_what_is_the_same_or_departs_says_how_that_was_checked_by_a_test_that_exists_or_by_reading():
-    for method, row in every_row():
-        files = re.findall(r"`(tests/[\w/]+\.py)`", row.checked)
-        if row.verdict != ABSENT:
-            assert files or row.checked == "read", (method, row)
-        assert [file for file in files if not (ROOT / file).exists()] == [], (method, row.detail)
-        assert files or row.checked in ("read", ABSENT), (method, row)
-
-
-def test_a_departure_has_its_reason():
-    assert [
-        (method, row.detail)
-        for method, row in every_row()
-        if row.verdict == "departs" and not row.why
-    ] == []
-
-
-def options():
-    found = []
-    for method, row in every_row():
-        match = VERDICT.fullmatch(row.verdict)
-        if match and match[1]:
-            found.append((method, match[1], match[2]))
-    return sorted(set(found))
-
-
-@pytest.mark.parametrize(("method", "name", "value"), options(), ids=map("-".join, options()))
-def test_an_option_named_is_one_of_the_method_its_models_or_its_training_and_takes_the_value(
-    method, name, value
-):
-    taking = [
+@cache
+def recipes_of(methods):
+    return [
         own
-        for own in map(recipe, recipe_names(method))
-        if any(leaf.split(".", 1)[1] == name for leaf in own.leaves())
+        for own in map(recipe, all_names())
+        if (methods == ("*",) and own.method.name in OURS) or own.method.name in methods
     ]
-    assert taking, f"no recipe of {method} has a value {name}"
-    for own in taking:
-        changed = override(own, {name: value})
-        assert [
-            leaf
-            for leaf, now in changed.leaves().items()
-            if leaf.split(".", 1)[1] == name and text_of(now) == value
-        ], own.name
 
 
-@pytest.mark.parametrize("method", OURS)
-def test_a_default_that_is_the_authors_way_is_not_called_an_option(method):
-    """An option stands in the table where the default of the strategy or of the demonstration is
-    another.
-    """
-    demo = recipe(recipe_names(method)[0]).leaves()
-    for row in rows(method):
-        match = VERDICT.fullmatch(row.verdict)
-        if match and match[1]:
-            assert [
-                text_of(value) for leaf, value in demo.items() if leaf.split(".", 1)[1] == match[1]
-            ] != [match[2]], row.detail
+def by_line(row):
+    """(pattern, value, source) -> the recipes of the row for which it is the first that fits."""
+    found = {tuple(line): [] for line in row["recipes"]}
+    for own in recipes_of(tuple(row["methods"])):
+        if row["leaf"] not in own.leaves():
+            continue  # an option of some models
+        line = next((line for line in found if fnmatch(own.name, line[0])), None)
+        assert line, f"no pattern fits {own.name}"
+        found[line].append(own)
+    return found
 
 
-# The recipes
+@pytest.mark.parametrize("row", BY_LEAF, ids=name_of_row)
+def test_every_recipe_has_the_value_and_the_source_that_the_row_tells(row):
+    for (pattern, value, source), recipes in by_line(row).items():
+        assert recipes, f"no recipe is left for {pattern}"
+        assert source
+        for own in recipes:
+            assert text_of(own.leaves()[row["leaf"]]) == value, own.name
+            assert own.sources[row["leaf"]].startswith(source), own.name
 
 
-@pytest.mark.parametrize("method", OURS)
-def test_each_method_has_a_run_on_digits_and_one_of_the_paper(method):
-    named = [recipe(name) for name in recipe_names(method)]
-    assert {own.method.name for own in named} == {method}
-    assert (
-        named[0].data.dataset == "digits"
-        and named[0].scale == "demo"
-        and "paper" in {own.scale for own in named}
-    )
+@pytest.mark.parametrize("row", [row for row in BY_LEAF if "theirs" in row], ids=name_of_row)
+def test_the_authors_value_can_be_given_in_every_kind_of_recipe(row):
+    name = row["leaf"].split(".")[1]
+    given = row.get("give", f"{name}={row['theirs']}").split()
+    for recipes in by_line(row).values():
+        changed = override(recipes[0], dict(part.split("=") for part in given))
+        assert text_of(changed.leaves()[row["leaf"]]) == row["theirs"], recipes[0].name
 
 
-@pytest.mark.parametrize(("method", "name"), described(), ids=lambda value: value)
-def test_every_value_of_a_recipe_stands_on_the_page_as_it_is(method, name):
-    leaves = {
-        leaf: text_of(value)
-        for leaf, value in recipe(name).leaves().items()
-        if leaf.startswith(TOLD) and leaf not in ("method.name", *ON_HARDWARE)
-    }
-    said = values(method, name)
-    assert {
-        "not on the page": sorted(set(leaves) - set(said)),
-        "not in the recipe": sorted(set(said) - set(leaves)),
-    } == {
-        "not on the page": [],
-        "not in the recipe": [],
-    }
-    assert {
-        leaf: (said[leaf], text) for leaf, text in leaves.items() if said[leaf] != text
-    } == {}  # leaf: (page, recipe)
-
-
-@pytest.mark.parametrize(("method", "name"), described(), ids=lambda value: value)
-def test_hfc_show_prints_what_the_page_says(method, name):
+@cache
+def shown(name):
+    """leaf -> what `hfc show` prints of it: the value and the source."""
     result = CliRunner().invoke(commands, ["show", name], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    printed = {
-        leaf: rest.split("  ")[0].strip()
-        for leaf, rest in re.findall(r"^(\w+\.\w+) +(\S.*)$", result.stdout, flags=re.MULTILINE)
-    }
-    said = values(method, name)
-    assert {leaf: printed.get(leaf) for leaf in said} == said
+    lines = re.findall(r"^(\w+\.\w+) +(\S.*?)  +(\S.*)$", result.stdout, flags=re.MULTILINE)
+    return {leaf: (value, source) for leaf, value, source in lines}
 
 
-def test_the_effects_on_digits_are_those_of_the_committed_rows(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))  # it imports other scripts
-    script = importlib.util.spec_from_file_location("effects", ROOT / "experiments" / "effects.py")
-    effects = importlib.util.module_from_spec(script)
-    script.loader.exec_module(effects)
-    rows = pd.read_csv(ROOT / "experiments" / "results" / "effects" / "steps.csv")
-    shown = PAGE.read_text().split("<!-- effects -->")[1].split("<!-- /effects -->")[0].strip()
-    assert shown == effects.table(rows).strip()
+@pytest.mark.parametrize("row", BY_LEAF, ids=name_of_row)
+def test_hfc_show_prints_the_value_and_the_source(row):
+    for (_, value, source), recipes in by_line(row).items():
+        printed, where = shown(recipes[0].name)[row["leaf"]]
+        assert printed == value and where.startswith(source), recipes[0].name
+
+
+# The page
+
+
+def test_the_page_is_what_is_made_of_the_data_file_and_the_committed_effects():
+    """`make results` writes it."""
+    text = PAGE.PAGE.read_text()
+    assert PAGE.page(text, HELD, pd.read_csv(PAGE.EFFECTS)) == text
+    assert text.count(". Effect") == len(ROWS)
+    assert len(text.encode()) <= 35_000
+
+
+def test_the_effects_on_digits_have_five_seeds_in_both_forms():
+    rows = pd.read_csv(PAGE.EFFECTS)
     counts = rows.fillna({"value": ""}).groupby(["row", "value", "seed"]).size()
     assert set(counts) == {5} and all(
-        (row, value, seed) in counts for row, value, seeds in effects.VARIANTS for seed in seeds
+        (row, value, seed) in counts for row, value, seeds in EFFECTS.VARIANTS for seed in seeds
     )
+
+
+@pytest.mark.parametrize(
+    ("patterns", "text"),
+    [
+        (["*"], "in all recipes"),
+        ([], "in no recipe"),
+        (["*-resnet*@paper", "*@paper"], "in `@paper`"),
+        (["*-m20-*@paper", "*-m20-*"], "in `-m20-…`"),
+        (["*-hfc-official@*", "cifar100-*@paper"], "in `-hfc-official`, `cifar100-…@paper`"),
+    ],
+)
+def test_recipes_are_told_without_those_that_others_contain(patterns, text):
+    assert PAGE.shown(patterns) == text
+
+
+def test_an_effect_that_was_not_measured_cannot_be_named():
+    row = {"effect": "icarl: divisor=most"}
+    with pytest.raises(KeyError, match="icarl: divisor=most is not among the variants"):
+        PAGE.measured(row, pd.read_csv(PAGE.EFFECTS))

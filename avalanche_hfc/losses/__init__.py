@@ -29,6 +29,7 @@ from avalanche_hfc.losses.separated import (
 from avalanche_hfc.losses.sigmoid import (
     binary_cross_entropy,
     divergence_binary_cross_entropy,
+    later_binary_cross_entropy,
     mixed_binary_cross_entropy,
     mixed_targets,
     sigmoid_gradient,
@@ -51,6 +52,7 @@ __all__ = [
     "mixed_targets",
     "mixed_binary_cross_entropy",
     "binary_cross_entropy",
+    "later_binary_cross_entropy",
     "divergence_binary_cross_entropy",
     "sigmoid_gradient",
     "sigmoid_relation_distillation",

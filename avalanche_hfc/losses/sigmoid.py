@@ -145,6 +145,35 @@ def binary_cross_entropy(
 
 @checked
 @compilable
+def later_binary_cross_entropy(
+    logits: Float[Tensor, "b C"], steps: Int[Tensor, "C"], divisor: int
+) -> Float[Tensor, "b"]:
+    """Binary cross-entropy of each sample to 0 in the columns of classes to come.
+
+    iCaRL's own network has a column for every class from the first step on, and trains it so.
+
+    Args:
+        logits: Scores of the model, shape ``(b, C)``, those of classes to come included.
+        steps: For each class the step that introduced it, shape ``(C,)``; -1 for classes not seen
+            yet.
+        divisor: The sum over these columns is divided by this number, that of all classes.
+
+    Returns:
+        The loss of each sample, shape ``(b,)``.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.losses import later_binary_cross_entropy
+        >>> later_binary_cross_entropy(torch.zeros(1, 3), torch.tensor([0, -1, -1]), 3)
+        tensor([0.4621])
+    """
+    with outside_autocast(logits):
+        losses = F.softplus(full_precision(logits))  # -log(1 - σ(z))
+        return losses.where(~seen_columns(steps), 0.0).sum(1) / divisor
+
+
+@checked
+@compilable
 def divergence_binary_cross_entropy(
     logits: Float[Tensor, "b D"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:

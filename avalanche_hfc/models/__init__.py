@@ -9,7 +9,7 @@ from avalanche_hfc.models.cosine import CosineHead
 from avalanche_hfc.models.dytox import DyToxModel, StepHead, TaskTokens
 from avalanche_hfc.models.encoder import ViTEncoder
 from avalanche_hfc.models.features import EmbeddingModel, Features
-from avalanche_hfc.models.heads import UNSEEN_LOGIT, GrowingLinear
+from avalanche_hfc.models.heads import UNSEEN_LOGIT, AllClassesLinear, GrowingLinear
 from avalanche_hfc.models.imprinting import proxy_centres
 from avalanche_hfc.models.resnet import ResNet18, ResNet32
 from avalanche_hfc.models.tsa import TSABlock
@@ -32,6 +32,7 @@ __all__ = [
     "TaskTokens",
     "StepHead",
     "GrowingLinear",
+    "AllClassesLinear",
     "CosineHead",
     "BiasLayer",
     "CorrectedHead",

@@ -144,3 +144,47 @@ class GrowingLinear(ClassColumns):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class AllClassesLinear(GrowingLinear):
+    """A linear head with a row for every class of the benchmark from the first step on.
+
+    In training mode it gives the logits of classes to come as well, so that they can be trained, in
+    eval mode -1000. `num_classes`, the number of rows, is set before the head grows first.
+
+    Args:
+        in_features: Width D of the embedding.
+        start: As in `GrowingLinear`.
+
+    Shape:
+        Embeddings ``(*b, D)`` in, logits ``(*b, num_classes)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import AllClassesLinear
+        >>> head = AllClassesLinear(4)
+        >>> head.num_classes = 3
+        >>> head.grow([0, 2])
+        >>> head.eval()(torch.zeros(1, 4))[0, 1].item()
+        -1000.0
+    """
+
+    num_classes = 0
+
+    @torch.no_grad()
+    def grow(self, class_ids: Iterable[SupportsIndex]) -> None:
+        arriving = self._checked(class_ids)
+        if arriving and arriving[-1] >= max(self.num_classes, self.out_features):
+            raise ValueError(
+                f"AllClassesLinear: class {arriving[-1]} is outside num_classes={self.num_classes}."
+            )
+        if not self.out_features:
+            self._widen(self.num_classes)
+            for weight, bias in zip(self.weight, self.bias, strict=True):
+                self._draw(weight, bias, first=True)
+        self.seen[arriving] = True
+
+    def forward(self, embedding: Float[Tensor, "*b D"]) -> Float[Tensor, "*b C"]:
+        if not self.training:
+            return super().forward(embedding)
+        return F.linear(embedding, self.weight, self.bias)

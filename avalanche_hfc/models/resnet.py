@@ -6,6 +6,7 @@ map that PODNet and AFC distil.
 
 from collections.abc import Callable
 from os import PathLike
+from typing import Any
 
 import timm
 import torch
@@ -19,6 +20,7 @@ from avalanche_hfc.models.heads import GrowingLinear
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
 STEMS = ("7x7", "3x3")
+INITS = ("fan_out", "fan_in")
 BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the classifier
 
 
@@ -98,10 +100,15 @@ class ResNet32(_ResNet):
         block_relu: Apply a ReLU to the residual sums inside a stage.
         zero_residual: Initialise the last norm of each block with 0, so that the block is its
             shortcut at first.
+        init: Convolutions start with He's normal draws, of variance 2 / ``"fan_out"`` or, as in
+            iCaRL's code, 2 / ``"fan_in"``.
         in_channels: Number of channels of the images.
 
     Shape:
         Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Raises:
+        ValueError: If `init` is unknown.
 
     Example:
         >>> import torch
@@ -119,8 +126,11 @@ class ResNet32(_ResNet):
         stage_relu: bool | None = None,
         block_relu: bool = True,
         zero_residual: bool = False,
+        init: str = "fan_out",
         in_channels: int = 3,
     ):
+        if init not in INITS:
+            raise ValueError(f"ResNet32: init must be one of {', '.join(INITS)}, got {init!r}.")
         super().__init__(64, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
@@ -139,13 +149,14 @@ class ResNet32(_ResNet):
                 blocks.append(block)
                 width_before = width
         self.blocks = nn.ModuleList(blocks)
-        self._initialise(zero_residual)
+        self._initialise(zero_residual, init)
         self.head = GrowingLinear(self.embed_dim)
 
-    def _initialise(self, zero_residual: bool) -> None:
+    def _initialise(self, zero_residual: bool, init: str) -> None:
+        mode: Any = init
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(module.weight, mode=mode, nonlinearity="relu")
             elif isinstance(module, BasicBlock) and zero_residual:
                 module.zero_init_last()
 

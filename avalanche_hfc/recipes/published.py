@@ -104,7 +104,7 @@ PUBLISHED_TRAIN: dict[tuple[str, str], Layers] = {
 
 POD_RELU = dict(last_relu=False, stage_relu=False, zero_residual=True)  # no ReLU after a map
 PUBLISHED_MODELS: dict[tuple[str, str], tuple[str, Options]] = {
-    ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False)),
+    ("icarl", "resnet32"): ("published: iCaRL", dict(last_relu=False, init="fan_in")),
     ("icarl", "resnet18"): ("published: iCaRL", dict(last_relu=False)),
     **{
         (key, "resnet32"): ("published: PODNet, AFC", dict(block_relu=False, **POD_RELU))
@@ -150,7 +150,7 @@ FOSTER_BETAS: dict[str, tuple[float | tuple[float, ...], str]] = {  # on CIFAR-1
 PUBLISHED_METHODS: dict[tuple[str, str], Layers] = {
     ("icarl", "cifar100"): (("published: iCaRL, CIFAR code", dict(flip=True)),),
     ("icarl", "cnn"): (
-        ("published: iCaRL; the learning rate belongs to it", dict(divisor="all")),
+        ("published: iCaRL; the learning rate belongs to it", dict(divisor="all", columns="all")),
         (
             "published: iCaRL; its ImageNet code has as many updates, and takes the rest "
             "into the next epoch",

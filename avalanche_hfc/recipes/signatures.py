@@ -133,7 +133,7 @@ def total_only(name: str) -> bool:
 def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
     """The values of those options that a class looks up in a registry when it is constructed."""
     from avalanche_hfc.memory.herding import RULES
-    from avalanche_hfc.strategies import dytox, foster, hfc, icarl, podnet_cscct, ssil
+    from avalanche_hfc.strategies import afc, dytox, foster, hfc, icarl, podnet_cscct, ssil
     from avalanche_hfc.strategies._base import method, proxies, replay
 
     registries = {
@@ -142,8 +142,12 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "rule": RULES,
         "inference": replay.INFERENCES,
         "nca": proxies.FORMS,
+        "tune_mode": proxies.TUNE_MODES,
+        "tune_order": dytox.TUNE_ORDERS,
+        "importance_pass": afc.IMPORTANCE_PASSES,
         "outputs": icarl.OUTPUTS,
         "divisor": icarl.DIVISORS,
+        "columns": icarl.COLUMNS,
         "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
         "network": foster.NETWORKS,

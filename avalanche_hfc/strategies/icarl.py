@@ -6,25 +6,35 @@ from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc.losses import (
     binary_cross_entropy,
     cross_entropy,
     knowledge_distillation,
+    later_binary_cross_entropy,
     mixed_binary_cross_entropy,
     sigmoid_gradient,
     sigmoid_relation_distillation,
 )
+from avalanche_hfc.models import AllClassesLinear, GrowingLinear
 from avalanche_hfc.plugins.steps import StepTable, known_classes
+from avalanche_hfc.strategies._base.heads import put_head
 from avalanche_hfc.strategies._base.replay import NMEMethod
 
 OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
 DIVISORS = {"seen": "the classes seen", "all": "all classes of the benchmark"}
+COLUMNS = {"seen": "a column comes with its class", "all": "as the original, from the start"}
 FORMS = {
     "split": "labels for L_FC, teacher for L_RD",
     "mixed": "the mixed targets stay, L_RD is added",
 }
+
+
+def all_classes(head: GrowingLinear) -> AllClassesLinear:
+    return AllClassesLinear(head.in_features, start=head.start)
 
 
 class ICaRL(NMEMethod):
@@ -41,8 +51,10 @@ class ICaRL(NMEMethod):
         outputs: ``"sigmoid"``: the loss above. ``"softmax"``: CE(z, y; S) + KD_2(z°, z; O), as in
             some libraries.
         divisor: Divide the binary cross-entropy by the number of classes ``"seen"`` or by ``"all"``
-            classes of the benchmark from the first step on, as the original network does. Columns
-            of later classes, which the original trains towards 0, do not exist here.
+            classes of the benchmark from the first step on, as the original network does.
+        columns: ``"seen"``: the head grows with the classes. ``"all"``: it has a column for every
+            class of the benchmark from the first step on, as the original network, and those of
+            classes to come are trained towards 0; evaluation does not see them.
         form: With ``losses="grd"`` or ``"hfc"``: ``"split"`` uses labels in all columns for L_FC
             and the teacher for L_RD, which adds supervision; ``"mixed"`` keeps the mixed targets
             and adds L_RD.
@@ -54,7 +66,8 @@ class ICaRL(NMEMethod):
         ValueError: If a value is not allowed or has no effect with the others.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "form")
+    settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "columns", "form")
+    rows_set = ("all_logits",)
     distils = True
     head_start = "normal"
 
@@ -63,18 +76,27 @@ class ICaRL(NMEMethod):
         *,
         outputs: str = "sigmoid",
         divisor: str = "seen",
+        columns: str = "seen",
         form: str = "split",
         inference: str = "nme",
+        model: Module,
+        optimizer: Optimizer,
         **kwargs: Any,
     ):
         lookup(OUTPUTS, outputs, "outputs")
         lookup(DIVISORS, divisor, "divisor")
+        lookup(COLUMNS, columns, "columns")
         lookup(FORMS, form, "form")
         self.outputs = outputs
         self.divisor = divisor
+        self.columns = columns
         self.form = form
-        super().__init__(inference=inference, **kwargs)
+        self.all_logits: Tensor | None = None  # of the batch, with columns of classes to come
+        if columns == "all":
+            put_head("ICaRL", model, optimizer, AllClassesLinear, all_classes)
+        super().__init__(model=model, optimizer=optimizer, inference=inference, **kwargs)
         self._check_effect("divisor", divisor != "seen", outputs == "sigmoid", "outputs='sigmoid'")
+        self._check_effect("columns", columns != "seen", divisor == "all", "divisor='all'")
         self._check_effect(
             "form",
             form != "split",
@@ -100,6 +122,16 @@ class ICaRL(NMEMethod):
         """Whether labels and teacher are terms of their own."""
         return self.outputs == "softmax" or (self.relates and self.form == "split")
 
+    def _before_training_exp(self, **kwargs: object) -> None:
+        if self.columns == "all":
+            self.model.head.num_classes = max(known_classes(self.experience)) + 1
+        super()._before_training_exp(**kwargs)
+
+    def model_logits(self) -> Tensor:
+        logits = super().model_logits()
+        self.all_logits = logits if self.columns == "all" else None
+        return logits
+
     def classification(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> Float[Tensor, "b"]:
@@ -108,9 +140,11 @@ class ICaRL(NMEMethod):
         if self.splits and self.divisor == "seen":
             return binary_cross_entropy(logits, targets, steps)
         teacher = None if self.splits or not self.num_old else self.teacher_logits()
-        return mixed_binary_cross_entropy(
-            logits, targets, teacher, steps, divisor=self._denominator()
-        )
+        divisor = self._denominator()
+        losses = mixed_binary_cross_entropy(logits, targets, teacher, steps, divisor=divisor)
+        if self.all_logits is None or divisor is None:
+            return losses
+        return losses + later_binary_cross_entropy(self.gathered(self.all_logits), steps, divisor)
 
     def own_gradient(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]

@@ -10,10 +10,10 @@ import sys
 import pytest
 import torch
 from avalanche.checkpointing import maybe_load_checkpoint, save_checkpoint
-from avalanche.training.plugins import LwFPlugin, SupervisedPlugin
+from avalanche.training.plugins import LwFPlugin
 from avalanche.training.supervised import DER, ER_ACE, BiC, ICaRL, LwF, Naive
 from avalanche.training.supervised.icarl import _ICaRLPlugin
-from compat_hosts import STEPS, accuracy, global_names, network, same, strategy_of, train, weights
+from compat_hosts import accuracy, global_names, network, same, strategy_of, train, weights
 
 from avalanche_hfc import compat
 
@@ -108,34 +108,3 @@ def test_checkpoint_repair_takes_its_attributes_away_again_also_after_an_error()
         assert torch.optim.sgd is sys.modules["torch.optim.sgd"]
         raise OSError("disk full")
     assert not hasattr(torch.optim, "sgd") and hasattr(torch.optim, "lr_scheduler")
-
-
-def momentum_at_the_first_update(benchmark, *plugins):
-    """(momentum of the head when the first step ended, when the second began to update)."""
-    met = []
-
-    class Look(SupervisedPlugin):
-        def after_training_exp(self, strategy, **kwargs):
-            self.keep(strategy)
-
-        def before_update(self, strategy, **kwargs):
-            if strategy.clock.train_exp_counter == 1 and strategy.clock.train_exp_iterations == 0:
-                self.keep(strategy)
-
-        def keep(self, strategy):
-            state = strategy.optimizer.state.get(strategy.model[1].classifier.weight, {})
-            met.append(state["momentum_buffer"].clone() if state else None)
-
-    train(strategy_of(Naive, network(), plugins=[*plugins, Look()]), benchmark.train_stream[:2])
-    return met[:2]
-
-
-def test_shipped_a_head_that_grows_loses_the_momentum_of_its_old_rows(benchmark):
-    before, after = momentum_at_the_first_update(benchmark)
-    assert before.any() and after is None
-
-
-def test_kept_moments_keeps_the_momentum_of_old_rows_and_begins_new_ones_at_0(benchmark):
-    before, after = momentum_at_the_first_update(benchmark, compat.KeptMoments())
-    assert before[STEPS[0]].any() and after[: len(before)].equal(before)
-    assert len(after) > len(before) and not after[len(before) :].any()

@@ -88,6 +88,7 @@ class Follower(SupervisedPlugin):
         self.places: dict = {}
         self.rates: list[float] = []
         self.followed = 0
+        self.worst: dict[tuple[int, str], dict[str, float]] = {}  # by step and phase
 
     def ids(self, data) -> list[int]:
         """The image ids of a data set."""
@@ -166,7 +167,11 @@ class Follower(SupervisedPlugin):
         assert terms.keys() == update.terms.keys(), where
         for name, term in terms.items():
             self.close(
-                float(term.detach()), update.terms[name], self.replay.loss, f"{where}: {name}"
+                "loss",
+                float(term.detach()),
+                update.terms[name],
+                self.replay.loss,
+                f"{where}: {name}",
             )
         assert_same(sorted(set(self.rates)), sorted(set(update.rates)), f"{where}: rates")
         self.compare_tensors(strategy, update, where)
@@ -177,22 +182,25 @@ class Follower(SupervisedPlugin):
         assert not missing, f"{where}: no {sorted(missing)[:3]}"
         for name, recorded in update.weights.items():
             tensor, gradient = ours[name]
-            self.close(of(tensor), recorded, self.replay.weight, f"{where}: {name}")
+            self.close("weight", of(tensor), recorded, self.replay.weight, f"{where}: {name}")
             recorded = update.gradients.get(name, np.array(np.nan))
             if gradient is not None and not np.isnan(recorded).all():
                 numbers = of(gradient)[: len(recorded)]
                 tolerance = self.replay.weight if recorded.dtype == np.float64 else 1e-6
-                self.close(numbers, recorded, tolerance, f"{where}: gradient of {name}")
+                what = f"{where}: gradient of {name}"
+                self.close("gradient", numbers, recorded, tolerance, what)
             elif name not in self.replay.frozen:
                 assert np.isnan(recorded).all(), f"{where}: {name} has no gradient"
 
-    @staticmethod
-    def close(ours, recorded, tolerance: float, what: str) -> None:
+    def close(self, kind: str, ours, recorded, tolerance: float, what: str) -> None:
         """Checksums of a tensor agree, relative to its norm, which stands first."""
         ours, recorded = np.atleast_1d(ours), np.atleast_1d(recorded)
         scale = max(abs(recorded[0]), SMALLEST / tolerance)
         worst = np.abs(ours - recorded).max() / scale
         assert worst <= tolerance, f"{what}: {ours} is not {recorded}, off by {worst:.1e}"
+        update = self.recording.updates[self.followed - 1]
+        of_phase = self.worst.setdefault((update.step, update.phase), {})
+        of_phase[kind] = max(of_phase.get(kind, 0.0), float(worst))
 
 
 def assert_same(ours: list[float], recorded: list[float], what: str) -> None:

@@ -8,7 +8,7 @@ from avalanche.models.dynamic_modules import avalanche_model_adaptation
 from avalanche.models.dynamic_optimizers import update_optimizer
 from torch import nn
 
-from avalanche_hfc.models import GrowingLinear
+from avalanche_hfc.models import AllClassesLinear, GrowingLinear
 
 
 def experience(class_ids):
@@ -155,6 +155,20 @@ def test_rows_of_the_first_step_and_of_later_ones_are_drawn_by_the_rule_asked_fo
             assert_uniform(head.bias.detach()[rows], biases)
         else:
             assert not head.bias[rows].any()
+
+
+def test_a_head_with_all_classes_draws_every_row_at_first_and_keeps_them_when_classes_come():
+    torch.manual_seed(0)
+    head = AllClassesLinear(100, start="normal")
+    head.num_classes = 400
+    head.grow(range(100))
+    rows, parameter = head.weight.detach().clone(), head.weight
+    assert_normal(rows.flatten(), 0.1)
+    head.grow(range(100, 400))
+    assert head.weight is parameter and torch.equal(parameter.detach(), rows)
+    assert head.seen.all()
+    with pytest.raises(ValueError, match="class 400 is outside num_classes=400"):
+        head.grow([400])
 
 
 @pytest.mark.parametrize("start", ["hfc", "linear"])

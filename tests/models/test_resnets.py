@@ -212,16 +212,19 @@ def test_resnet18_of_podnet_and_afc_is_the_network_of_their_code():
     )
 
 
-@pytest.mark.parametrize("kind", [ResNet18, ResNet32])
-def test_convolutions_start_normal_by_their_fan_out_and_norms_as_the_identity_but_the_last_of_a_block_with_zero_residual(
-    kind,
+@pytest.mark.parametrize(
+    ("kind", "options"), [(ResNet18, {}), (ResNet32, {}), (ResNet32, {"init": "fan_in"})]
+)
+def test_convolutions_start_normal_by_their_fan_and_norms_as_the_identity_but_the_last_of_a_block_with_zero_residual(
+    kind, options
 ):
     torch.manual_seed(0)
-    model = kind(zero_residual=True)
+    model = kind(zero_residual=True, **options)
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d) and module.weight.numel() > 2000:
-            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
-            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.08), name
+            channels = module.in_channels if options else module.out_channels
+            fan = channels * module.kernel_size[0] * module.kernel_size[1]
+            assert module.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.08), name
         if isinstance(module, nn.BatchNorm2d):
             assert (
                 module.weight == (0 if name.endswith("bn2") else 1)

@@ -26,6 +26,7 @@ from avalanche_hfc.recipes.signatures import option_of, total_only, without_memo
 from avalanche_hfc.strategies import (
     STRATEGIES,
     IncrementalTemplate,
+    afc,
     dytox,
     foster,
     hfc,
@@ -168,6 +169,10 @@ def test_the_types_of_an_option_are_those_of_its_annotation_else_of_its_default(
         (method_options("podnet-cscct")["reduction"].choices, podnet_cscct.REDUCTIONS),
         (method_options("icarl")["outputs"].choices, icarl.OUTPUTS),
         (method_options("icarl")["divisor"].choices, icarl.DIVISORS),
+        (method_options("icarl")["columns"].choices, icarl.COLUMNS),
+        (method_options("podnet")["tune_mode"].choices, proxies.TUNE_MODES),
+        (method_options("afc")["importance_pass"].choices, afc.IMPORTANCE_PASSES),
+        (method_options("dytox")["tune_order"].choices, dytox.TUNE_ORDERS),
         (method_options("icarl")["form"].choices, icarl.FORMS),
         (method_options("ssil")["relation"].choices, ssil.RELATIONS),
         (method_options("ssil")["replay_draws"].choices, ssil.DRAWS),

@@ -69,7 +69,7 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
         ("cifar100-b0-t10-ssil-resnet32", dict(replay_mb_size=32, lr_by_step=True)),
         (
             "cifar100-b0-t10-icarl-resnet32",
-            dict(divisor="all", flip=True, inference="nme", outputs="sigmoid"),
+            dict(divisor="all", columns="all", flip=True, inference="nme", outputs="sigmoid"),
         ),
         ("imagenet100-b0-t10-icarl", dict(divisor="seen", flip=False)),
         ("cifar100-b0-t10-foster-resnet32", dict(compress_epochs=130, compress_beta=0.97)),
@@ -141,6 +141,7 @@ def test_methods_that_distil_maps_have_no_relu_after_a_map_and_resnet32_after_no
     assert dict(recipe(f"cifar100-b0-t5-{method}-resnet32@paper").model.options) == {
         **plain,
         "block_relu": False,
+        "init": "fan_out",
     }
     stem = {"stem": "3x3", "max_pool": True, "weights": None}
     assert dict(recipe(f"imagenet100-b0-t5-{method}-resnet18@paper").model.options) == {
@@ -148,7 +149,8 @@ def test_methods_that_distil_maps_have_no_relu_after_a_map_and_resnet32_after_no
         "block_relu": True,
         **stem,
     }
-    assert dict(recipe("cifar100-b0-t5-icarl-resnet32@paper").model.options)["last_relu"] is False
+    of_icarl = dict(recipe("cifar100-b0-t5-icarl-resnet32@paper").model.options)
+    assert of_icarl["last_relu"] is False and of_icarl["init"] == "fan_in"
     assert dict(recipe("cifar100-b0-t5-bic-resnet32@paper").model.options)["last_relu"] is True
 
 

@@ -230,6 +230,32 @@ def test_with_the_divisor_all_every_term_of_icarl_is_the_share_of_classes_seen_o
     assert all(abs(term) > 1e-7 for term in seen.values())
 
 
+@pytest.mark.parametrize("losses", ["host", "hfc"])
+def test_icarl_trains_the_columns_of_classes_to_come_towards_0_and_evaluation_does_not_see_them(
+    losses,
+):
+    def all_columns(s):
+        raw = s.model(s.mb_x).tolist()  # in training mode
+        s.model.eval()
+        hidden = s.model(s.mb_x).tolist()
+        s.model.train()
+        return raw, hidden
+
+    b, (raw, hidden) = batch_of(
+        "icarl", losses=losses, divisor="all", columns="all", steps=2, look=all_columns
+    )
+    labels = one_hot(b) if losses == "hfc" else m.mixed_targets(b.y, b.teacher, b.steps)
+    w = sigmoid_weights(b) if losses == "hfc" else None
+    to_come = [c for c in range(6) if c not in b.seen]
+    later = [sum(math.log1p(math.exp(row[c])) for c in to_come) / 6 for row in raw]
+    of_seen = [4 / 6 * loss for loss in icarl_losses(b, labels)]
+    sums = [a + c for a, c in zip(of_seen, later, strict=True)]
+    relation = {"relation": sigmoid_relation(b, w) * 4 / 6} if w else {}
+    check(b, classification=b.mean(sums, w), **relation)
+    assert b.mean(later) > 0.01
+    assert {row[c] for row in hidden for c in to_come} == {-1000.0}
+
+
 def test_icarl_with_softmax_outputs_is_cross_entropy_and_distillation_at_temperature_2():
     b, _ = batch_of("icarl", outputs="softmax")
     check(

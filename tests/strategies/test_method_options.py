@@ -177,6 +177,7 @@ def test_every_method_refuses_unknown_losses_and_gradients_other_criteria_and_lo
         ("icarl", dict(form="mixed"), "form='mixed' acts only with"),
         ("icarl", dict(form="mixed", losses="gfc"), "form='mixed' acts only with"),
         ("icarl", dict(divisor="all", outputs="softmax"), "divisor='all' acts only with"),
+        ("icarl", dict(columns="all"), "columns='all' acts only with divisor='all'"),
         ("icarl", dict(inference="nearest"), "'nearest'"),
         ("podnet", dict(nca="papr"), "Did you mean 'paper'"),
         (
