@@ -80,7 +80,7 @@ def plan(
     up for each device: hfc plan cifar100 --scale paper --synthetic --device cpu --device cuda
     """
     announce_loading()
-    given = overrides_of(context.args)
+    overrides = overrides_of(context.args)
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.tasks.plan import plan_all
     from avalanche_hfc.tasks.table import cells_of, runs_of
@@ -90,12 +90,12 @@ def plan(
     if memory is not None:
         if is_table:
             raise click.UsageError(f"--memory is for a recipe; {name} is a table.")
-        tell_memory(override(recipe(name), given), memory)
+        tell_memory(override(recipe(name), overrides), memory)
         return
     if is_table:
-        chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), given)]
+        chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), overrides)]
     else:
-        chosen = [override(recipe(name), given)]
+        chosen = [override(recipe(name), overrides)]
         if data_root is not None:
             chosen = [with_data(chosen[0], data_root)]
     for device in devices:
@@ -123,9 +123,9 @@ def tell_memory(chosen: Recipe, memory: str) -> None:
     from avalanche_hfc.tasks.memory import advice, fits, num_bytes
 
     room = num_bytes(memory)
-    found = fits(chosen, room)
+    fitting = fits(chosen, room)
     click.echo(f"{chosen.name} in {size(room)}, about")
-    for fit in found:
+    for fit in fitting:
         holds = (
             "whole batch"
             if fit.micro_batch == fit.batch_size
@@ -137,7 +137,7 @@ def tell_memory(chosen: Recipe, memory: str) -> None:
             f"  {fit.precision:<9} {size(fit.fixed)} and {size(fit.per_image)} per image, "
             f"{size(fit.whole)} for {fit.batch_size} images: {holds}"
         )
-    click.echo(f"  hfc run   {advice(found) or 'no setting fits'}")
+    click.echo(f"  hfc run   {advice(fitting) or 'no setting fits'}")
 
 
 def tell_table(

@@ -71,10 +71,10 @@ def num_bytes(text: str) -> int:
         >>> num_bytes("8GB")
         8000000000
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]B)", text.strip())
-    if found is None:
+    fitting = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]B)", text.strip())
+    if fitting is None:
         raise ValueError(f"--memory must be a size such as 8GB or 512MB, got {text!r}.")
-    return int(float(found[1]) * UNITS[found[2].replace("K", "k")])
+    return int(float(fitting[1]) * UNITS[fitting[2].replace("K", "k")])
 
 
 def fits(recipe: Recipe, memory: int) -> list[Fit]:
@@ -107,20 +107,20 @@ def fits(recipe: Recipe, memory: int) -> list[Fit]:
     forward = features_and_logits(model) if keeps_features(strategy) else model
     batch, fixed = recipe.train.batch_size, fixed_bytes(recipe, strategy)
     fixed += batch * images[0].nbytes
-    found = []
+    fitting = []
     for name, dtype in PRECISIONS.items():
         if dtype is not None and not ours:
             continue
         trains = not ours or strategy.trains_model
         per_image = image_bytes(model, images, dtype, forward) if trains else 0
-        own = fixed + (sum(p.nbytes for p in model.parameters()) // 2 if dtype else 0)
+        kept_bytes_of_all = fixed + (sum(p.nbytes for p in model.parameters()) // 2 if dtype else 0)
         if keeps_features(strategy):
-            own += batch * map_bytes(model, images, dtype)
-        most = min(batch, max(memory - own, 0) // max(per_image, 1))
+            kept_bytes_of_all += batch * map_bytes(model, images, dtype)
+        most = min(batch, max(memory - kept_bytes_of_all, 0) // max(per_image, 1))
         if most < batch and not (ours and is_divisible(model)):
             most = 0
-        found.append(Fit(name, own, per_image, batch, most))
-    return found
+        fitting.append(Fit(name, kept_bytes_of_all, per_image, batch, most))
+    return fitting
 
 
 def is_divisible(model: nn.Module) -> bool:
@@ -211,9 +211,9 @@ def kept_bytes(
     return sum(kept.values())
 
 
-def advice(found: Sequence[Fit]) -> str:
+def advice(fitting: Sequence[Fit]) -> str:
     """The options that train in the memory, in the words of `hfc run`; empty if none do."""
-    for fit in found:  # from the most exact precision on
+    for fit in fitting:  # from the most exact precision on
         if fit.micro_batch:
             options = [] if fit.precision == "float32" else [f"--precision {fit.precision}"]
             if fit.micro_batch < fit.batch_size:
