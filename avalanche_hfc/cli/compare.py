@@ -175,13 +175,13 @@ def timed(recipes: Sequence[Recipe], source: "Source", device: str, jobs: int) -
     click.echo("Timing a few batches of each method …", err=True)
     if jobs > 1:
         torch.set_num_threads(1)
-    return [measure(own, source, device, BATCHES) for own in recipes]
+    return [measure(candidate, source, device, BATCHES) for candidate in recipes]
 
 
 def tell(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
     """What is going to be trained, in a line."""
-    epochs = max(own.train.epochs for own in recipes)
-    kept = max(own.memory.per_class or 0 for own in recipes)
+    epochs = max(candidate.train.epochs for candidate in recipes)
+    kept = max(candidate.memory.per_class or 0 for candidate in recipes)
     memory = f", {counted(kept, 'exemplar')} per class" if kept else ""
     few = kept and kept < PER_CLASS
     why = f" ({PER_CLASS}, or a fifth of the training images of the smallest class)" if few else ""

@@ -78,10 +78,10 @@ def show(context: click.Context, name: str) -> None:
 def show_values(chosen: Recipe) -> None:
     leaves = {leaf: text_of(value) for leaf, value in chosen.leaves().items()}
     widths = max(map(len, leaves)), max(map(len, leaves.values()))
-    part = ""
+    section = ""
     for leaf, text in leaves.items():
-        if leaf.split(".")[0] != part:
-            part = leaf.split(".")[0]
+        if leaf.split(".")[0] != section:
+            section = leaf.split(".")[0]
             click.echo()
         click.echo(f"{leaf:{widths[0]}}  {text:{widths[1]}}  {chosen.sources[leaf]}")
 
@@ -97,7 +97,7 @@ def show_forms(chosen: Recipe) -> None:
     for form, parts in HFC_FORMS.items():
         click.echo(
             f"{'*' if form == form_of_recipe else ' '} {form:9} "
-            + "; ".join(f"{part}: {words}" for part, words in parts.items())
+            + "; ".join(f"{section}: {words}" for section, words in parts.items())
         )
     for name, changed in other_forms(chosen).items():
         click.echo(f"\n{name} changes")

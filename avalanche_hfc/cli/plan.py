@@ -80,7 +80,7 @@ def plan(
     up for each device: hfc plan cifar100 --scale paper --synthetic --device cpu --device cuda
     """
     announce_loading()
-    given = overrides_of(context.args)
+    overrides = overrides_of(context.args)
     from avalanche_hfc.engine.run import check_device
     from avalanche_hfc.tasks.plan import plan_all
     from avalanche_hfc.tasks.table import cells_of, runs_of
@@ -90,12 +90,12 @@ def plan(
     if memory is not None:
         if is_table:
             raise click.UsageError(f"--memory is for a recipe; {name} is a table.")
-        tell_memory(override(recipe(name), given), memory)
+        tell_memory(override(recipe(name), overrides), memory)
         return
     if is_table:
-        chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), given)]
+        chosen = [run.recipe for run in runs_of(cells_of(name, scale), 1, Path(), overrides)]
     else:
-        chosen = [override(recipe(name), given)]
+        chosen = [override(recipe(name), overrides)]
         if data_root is not None:
             chosen = [with_data(chosen[0], data_root)]
     for device in devices:

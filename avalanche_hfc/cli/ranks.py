@@ -116,9 +116,9 @@ def launch(ranks: int, device: str) -> None:
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
-        told = [code for _, code in sorted(codes.items()) if code in TOLD]
-        if told and not killed:
-            sys.exit(told[0])
+        explained = [code for _, code in sorted(codes.items()) if code in TOLD]
+        if explained and not killed:
+            sys.exit(explained[0])
         ended = [rank for rank, code in codes.items() if code not in (LOST, -signal.SIGTERM)]
         rank = (killed or ended or [error.get_first_failure()[0]])[0]
         code = codes[rank]

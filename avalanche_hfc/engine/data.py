@@ -98,8 +98,8 @@ def build_benchmark(
     if (
         folders and recipe.data.transforms not in ON_TENSORS
     ):  # images in files join them, which are PIL images
-        for part in (source.train, source.test):
-            fit_to_augmentation(part, recipe.data.transforms, recipe.data.image_size)
+        for images in (source.train, source.test):
+            fit_to_augmentation(images, recipe.data.transforms, recipe.data.image_size)
     for number, folder in enumerate(folders, 1):
         mark = f"learned {number}/"
         before = {name.removeprefix(mark): known[name] for name in known if name.startswith(mark)}

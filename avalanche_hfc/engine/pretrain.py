@@ -213,13 +213,13 @@ class Pretraining:
             rate = self._rate(epoch * self.batches + batch)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            chosen = order[batch * self.recipe.batch_size : (batch + 1) * self.recipe.batch_size]
+            positions = order[batch * self.recipe.batch_size : (batch + 1) * self.recipe.batch_size]
             images = random_crops(
-                self.images[chosen].to(self.device),
-                crops[chosen].to(self.device),
+                self.images[positions].to(self.device),
+                crops[positions].to(self.device),
                 self.recipe.smallest_crop,
             )
-            predicted, masked = self.model(images, noise[chosen].to(self.device))
+            predicted, masked = self.model(images, noise[positions].to(self.device))
             loss = masked_reconstruction(predicted, self.model.masked_patches(images, masked))
             self.optimizer.zero_grad()
             loss.backward()

@@ -300,9 +300,9 @@ def judge(strategy: Strategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCou
     first, last = (
         min(num_batches * place // ranks * BATCH, num_images) for place in (rank, rank + 1)
     )
-    own = Subset(data, range(first, last))
+    share = Subset(data, range(first, last))
     counts = together(
-        lambda: evaluate(strategy.predictor, own, steps, class_means=means, batch_size=BATCH)
+        lambda: evaluate(strategy.predictor, share, steps, class_means=means, batch_size=BATCH)
     )
     others = counts.correct_nme, counts.total, counts.gradient_sum, counts.gradient_square_sum
     # dense, because torch warns where a sparse tensor arrives

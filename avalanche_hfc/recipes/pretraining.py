@@ -83,8 +83,8 @@ def pretrain_command(values: Mapping[str, Any], seed: int, out: str) -> str:
     """The command of a pre-training in a folder, with DATA for its images."""
     epochs = values["epochs"]
     defaults = PretrainRecipe(epochs=epochs).as_dict() | {"epochs": PretrainRecipe().epochs}
-    given = {"out": out, "seed": seed} | {
+    changed = {"out": out, "seed": seed} | {
         name: values[name] for name in defaults if values[name] != defaults[name]
     }
-    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in changed.items()]
     return shlex.join(["hfc", "pretrain", "DATA", *(word for pair in words for word in pair)])

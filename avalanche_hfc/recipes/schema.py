@@ -34,11 +34,11 @@ CHOICES = {
 }
 
 
-def positive(part: str, **numbers: float | int | None) -> None:
+def positive(section: str, **numbers: float | int | None) -> None:
     """Refuse numbers that are not above 0 and finite; None passes."""
     for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"{part}.{name} must be a number above 0, got {value!r}.")
+            raise ValueError(f"{section}.{name} must be a number above 0, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -347,10 +347,10 @@ class Recipe:
             The value of each leaf by its dotted path.
         """
         leaves: dict[str, Value] = {}
-        for part in PARTS:
-            values = vars(getattr(self, part)).copy()
+        for section in PARTS:
+            values = vars(getattr(self, section)).copy()
             values |= dict(values.pop("options", ()))
-            leaves |= {f"{part}.{name}": value for name, value in values.items()}
+            leaves |= {f"{section}.{name}": value for name, value in values.items()}
         return leaves
 
     def option(self, leaf: str) -> Option:
@@ -391,7 +391,7 @@ class Recipe:
         Raises:
             ValueError: If a value is not allowed.
         """
-        chosen = (leaves.get(f"{part}.{key}") for part, key in CHOSEN.items())
+        chosen = (leaves.get(f"{section}.{key}") for section, key in CHOSEN.items())
         expected = set(leaf_options(*chosen))
         missing = sorted(expected - set(leaves))
         if missing:
@@ -400,10 +400,10 @@ class Recipe:
                 "version of this package. Run it again to use it here."
             )
         parts = by_part(leaves)
-        for part, key in CHOSEN.items():
-            kind = parts[part].pop(key)
-            parts[part] = {key: kind, "options": tuple(parts[part].items())}
-        made = {part: PARTS[part](**values) for part, values in parts.items()}
+        for section, key in CHOSEN.items():
+            kind = parts[section].pop(key)
+            parts[section] = {key: kind, "options": tuple(parts[section].items())}
+        made = {section: PARTS[section](**values) for section, values in parts.items()}
         return cls(
             name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
         )
@@ -439,9 +439,11 @@ class Recipe:
         if missing:
             raise ValueError(f"Not a recipe: it lacks {', '.join(missing)}.")
         leaves = {
-            f"{part}.{name}": plain(value) for part in PARTS for name, value in held[part].items()
+            f"{section}.{name}": plain(value)
+            for section in PARTS
+            for name, value in held[section].items()
         }
-        known = leaf_options(*(leaves.get(f"{part}.{key}") for part, key in CHOSEN.items()))
+        known = leaf_options(*(leaves.get(f"{section}.{key}") for section, key in CHOSEN.items()))
         leaves = {leaf: value for leaf, value in leaves.items() if leaf in known}
         overrides, paths = (
             {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
@@ -455,10 +457,10 @@ class Recipe:
 
 
 def by_part(leaves: Mapping[str, Value]) -> dict[str, Json]:
-    parts: dict[str, Json] = {part: {} for part in PARTS}
+    parts: dict[str, Json] = {section: {} for section in PARTS}
     for leaf, value in leaves.items():
-        part, name = leaf.split(".", 1)
-        parts[part][name] = value
+        section, name = leaf.split(".", 1)
+        parts[section][name] = value
     return parts
 
 
@@ -470,13 +472,13 @@ def plain(value: Value | list) -> Value:
 def fixed_options() -> dict[str, Option]:
     """What the leaves may be that every recipe has."""
     options = {}
-    for part, cls in PARTS.items():
+    for section, cls in PARTS.items():
         for name, annotation in get_type_hints(cls).items():
             if name != "options":
                 types = get_args(annotation) or (annotation,)
                 if float in types:
                     types = tuple(one for one in types if one is not int)  # 0 for 0.0
-                leaf = f"{part}.{name}"
+                leaf = f"{section}.{name}"
                 options[leaf] = Option(None, types, CHOICES.get(leaf, ()))
     return options
 
@@ -486,7 +488,10 @@ def leaf_options(model: Value, method: Value) -> dict[str, Option]:
     its options.
     """
     options = dict(fixed_options())
-    for part, chosen, read in (("model", model, model_options), ("method", method, method_options)):
+    for section, chosen, read in (
+        ("model", model, model_options),
+        ("method", method, method_options),
+    ):
         if chosen is not None:
-            options |= {f"{part}.{name}": option for name, option in read(str(chosen)).items()}
+            options |= {f"{section}.{name}": option for name, option in read(str(chosen)).items()}
     return options

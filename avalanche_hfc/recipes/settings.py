@@ -106,12 +106,12 @@ def from_layers(name: str, scale: str, layers: Iterable[Layer]) -> Recipe:
 
 def layers(spec: Spec, *, tuned: bool = True) -> Iterator[Layer]:
     """All layers of a recipe, in order; without `tuned`, those before anything was tuned."""
-    for part in (data, model, train, memory, method):
-        yield from part(spec)
+    for section in (data, model, train, memory, method):
+        yield from section(spec)
     if tuned and spec.scale in MEM_SIZES:
         host = spec.row.split("+")[0]  # a row with parts of HFC inside has the method's values
-        chosen = TUNED.get(spec.row, TUNED.get(host, {}))
-        yield "tuned on held-out images of CIFAR-100", chosen
+        values_of_row = TUNED.get(spec.row, TUNED.get(host, {}))
+        yield "tuned on held-out images of CIFAR-100", values_of_row
     if spec.variant:
         yield "the recipe's name", VARIANTS[spec.variant]
 
@@ -333,6 +333,6 @@ def conditions(spec: Spec) -> Iterator[str]:
         yield f"{spec.dataset}-b{round(100 * spec.base_fraction)}-t{spec.num_steps}"
 
 
-def values(part: str, **options: Value) -> dict[str, Value]:
+def values(section: str, **options: Value) -> dict[str, Value]:
     """The options as leaves of a part of a recipe."""
-    return {f"{part}.{name}": value for name, value in options.items()}
+    return {f"{section}.{name}": value for name, value in options.items()}

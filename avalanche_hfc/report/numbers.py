@@ -177,7 +177,9 @@ def best_of(numbers: Sequence[pd.DataFrame], measure: str) -> Best | None:
         >>> best.first, round(best.margin, 3), best.spread
         (1, 0.3, 0.02)
     """
-    means = pd.Series([own.loc[measure, "mean"] for own in numbers], dtype=float).dropna()
+    means = pd.Series(
+        [of_recipe.loc[measure, "mean"] for of_recipe in numbers], dtype=float
+    ).dropna()
     order = means.sort_values(ascending=not HIGHEST_IS_BEST[measure], kind="stable").index
     if len(order) < 2 or means[order[0]] == means[order[1]]:
         return None
@@ -224,9 +226,10 @@ def predicts_by_means(run: RunData) -> bool:
     ):
         return False
     sums = run.classes.groupby("step")[["correct", "correct_nme", "total"]].sum()
-    told = run.steps.set_index("step")["accuracy"].reindex(sums.index)
+    reported = run.steps.set_index("step")["accuracy"].reindex(sums.index)
     head, means = (
-        (sums[column] / sums["total"] - told).abs().max() for column in ("correct", "correct_nme")
+        (sums[column] / sums["total"] - reported).abs().max()
+        for column in ("correct", "correct_nme")
     )
     return bool(means < head)
 
@@ -412,14 +415,14 @@ def activity(train: pd.DataFrame) -> dict[str, Json]:
     later = train[train["step"] > train["step"].min()]
     relation = next((column for column in loss_terms(train) if "relation" in column), "")
     columns = {"spread": "weight_spread", "alone": "alone_fraction", "relation": relation}
-    found = {
+    present = {
         word: column
         for word, column in columns.items()
         if column in train and train[column].notna().any()
     }
     return {
         word: {"column": column, "mean": float(later[column].mean())}
-        for word, column in found.items()
+        for word, column in present.items()
     }
 
 

@@ -163,14 +163,14 @@ def _with_seeds(seeds: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
     """Each recipe with its seeds as an entry of a list, those without any left out; one entry where
     all of several have the same.
     """
-    told = [
-        (label, f"seed{'s' if len(own) > 1 else ''} {', '.join(map(str, own))}")
-        for label, own in seeds
-        if own
+    entries = [
+        (label, f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}")
+        for label, numbers in seeds
+        if numbers
     ]
-    if 1 < len(told) == len(seeds) and len({text for _, text in told}) == 1:
-        told = [("all recipes,", told[0][1])]
-    return [f"{label} {text}" for label, text in told]
+    if 1 < len(entries) == len(seeds) and len({text for _, text in entries}) == 1:
+        entries = [("all recipes,", entries[0][1])]
+    return [f"{label} {text}" for label, text in entries]
 
 
 def as_html(report: Report) -> str:

@@ -298,18 +298,18 @@ def verdict_blocks(
     first.
     """
     rows = result_rows(comparison.groups, sizes)
-    found = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
+    decision = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
     names = {group.label: str(group.recipe["name"]) for group in comparison.groups}
-    command = predict.get(names[found.method])
+    command = predict.get(names[decision.method])
     usage = (
-        [Text(f"{found.method} keeps no weights, so that hfc predict cannot use it.")]
+        [Text(f"{decision.method} keeps no weights, so that hfc predict cannot use it.")]
         if command is None
-        else [Text(f"To classify images with {found.method}:"), Command(command)]
+        else [Text(f"To classify images with {decision.method}:"), Command(command)]
     )
-    return [*map(Text, [*found.sentences, *remarks]), *usage, _table(comparison, rows, found)]
+    return [*map(Text, [*decision.sentences, *remarks]), *usage, _table(comparison, rows, decision)]
 
 
-def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
+def _table(comparison: Comparison, rows: pd.DataFrame, decision: Verdict) -> Table:
     methods = rows.drop(columns="seed").groupby("method")
     means, errors = methods.mean(), methods.sem()
     several = rows["seed"].nunique() > 1
@@ -317,15 +317,15 @@ def _table(comparison: Comparison, rows: pd.DataFrame, found: Verdict) -> Table:
     for _, group, colour in comparison:
         name = group.label
         own, error = means.loc[name], errors.loc[name]
-        behind = paired(rows, found.highest, name)
-        text = NOTHING if name == found.highest else _points(behind)
-        none = "not certain" if several and name != found.highest and behind.none else ""
-        used = "use this one" if name == found.method else ""
+        behind = paired(rows, decision.highest, name)
+        text = NOTHING if name == decision.highest else _points(behind)
+        none = "not certain" if several and name != decision.highest and behind.none else ""
+        used = "use this one" if name == decision.method else ""
         average, last, forgetting = (spread(own[column], error[column]) for column in PERCENT)
         lines.append(
             [
                 Cell(name, used, colour),
-                Cell(average, best=name == found.method),
+                Cell(average, best=name == decision.method),
                 Cell(text, none),
                 *map(Cell, (last, forgetting, duration(own["seconds"]))),
                 *map(Cell, (f"{own['exemplars']:.0f}", megabytes(own))),

@@ -193,7 +193,7 @@ def shared_name(names: Sequence[str]) -> tuple[str, str]:
     words = [name.removesuffix(end).split("-") for name in names]
     count = 0
     while (count == 0 or PROTOCOL.fullmatch(words[0][count])) and all(
-        len(own) > count + 1 and own[: count + 1] == words[0][: count + 1] for own in words
+        len(parts) > count + 1 and parts[: count + 1] == words[0][: count + 1] for parts in words
     ):
         count += 1
     return "".join(f"{word}-" for word in words[0][:count]), end
@@ -245,7 +245,7 @@ def _read(path: Path) -> RunData | None:
             f"{path} holds the rows of several runs, not one run: its steps.csv has a column "
             "method."
         )
-    told: Json = {
+    noted: Json = {
         "path": path,
         "recipe": {"name": path.parent.name, **held["recipe"]},
         "versions": held.get("versions", {}),
@@ -254,7 +254,7 @@ def _read(path: Path) -> RunData | None:
         "data_sha256": (held.get("data") or {}).get("sha256", ""),
     }
     return RunData(
-        steps=steps, seed=held.get("seed", 0), finished="finished" in held, **(told | files)
+        steps=steps, seed=held.get("seed", 0), finished="finished" in held, **(noted | files)
     )
 
 

@@ -72,7 +72,7 @@ def compared_recipes(
             f"{data} has {num_classes} class{'es' if num_classes > 1 else ''}, too few for "
             f"{num_steps} steps: {allowed}."
         )
-    return [with_data(own, data, skip_bad=skip_bad) for own in recipes]
+    return [with_data(candidate, data, skip_bad=skip_bad) for candidate in recipes]
 
 
 def with_weights(recipes: Sequence[Recipe], weights: str) -> list[Recipe]:
@@ -92,9 +92,9 @@ def with_weights(recipes: Sequence[Recipe], weights: str) -> list[Recipe]:
     """
     from avalanche_hfc.engine.build import build_model
 
-    changed = [override(own, {"model.weights": weights}) for own in recipes]
-    for own in changed:
-        build_model(own)  # looks at names and shapes
+    changed = [override(candidate, {"model.weights": weights}) for candidate in recipes]
+    for candidate in changed:
+        build_model(candidate)  # looks at names and shapes
     return changed
 
 
@@ -103,17 +103,19 @@ def with_epochs(recipes: Sequence[Recipe], epochs: int) -> list[Recipe]:
     one.
     """
     return [
-        own if own.method.name in ONE_PASS else override(own, {"train.epochs": str(epochs)})
-        for own in recipes
+        candidate
+        if candidate.method.name in ONE_PASS
+        else override(candidate, {"train.epochs": str(epochs)})
+        for candidate in recipes
     ]
 
 
 def compared_runs(recipes: Sequence[Recipe], seeds: Sequence[int], out: Path) -> list[TableRun]:
     """A run of each recipe and seed, a seed of all recipes before the next."""
     return [
-        TableRun(own, seed, out / "runs" / own.name / str(seed))
+        TableRun(candidate, seed, out / "runs" / candidate.name / str(seed))
         for seed in seeds
-        for own in recipes
+        for candidate in recipes
     ]
 
 
@@ -145,7 +147,10 @@ class TimeBudget:
         from avalanche_hfc.tasks.plan import estimate
 
         pairs = zip(with_epochs(self.recipes, epochs), self.measured, strict=True)
-        runs = [self.overhead + estimate(own, self.sizes, found).seconds for own, found in pairs]
+        runs = [
+            self.overhead + estimate(candidate, self.sizes, timing).seconds
+            for candidate, timing in pairs
+        ]
         longest = max(runs)
         return (self.num_seeds * sum(runs) - longest) / self.jobs + longest
 
@@ -305,21 +310,21 @@ def few_epochs(recipes: Sequence[Recipe]) -> list[str]:
     """A remark on methods that were trained for fewer epochs than their recipes have by themselves;
     nothing if none was.
     """
-    given, usual = (
-        max(own.train.epochs for own in some)
-        for some in (recipes, [recipe(own.name) for own in recipes])
+    trained, usual = (
+        max(candidate.train.epochs for candidate in some)
+        for some in (recipes, [recipe(candidate.name) for candidate in recipes])
     )
-    if given >= usual:
+    if trained >= usual:
         return []
     return [
-        f"Methods that train by gradients had {counted(given, 'epoch')} a step, fewer than the "
+        f"Methods that train by gradients had {counted(trained, 'epoch')} a step, fewer than the "
         f"{usual} of their recipes: with more time they may come out better."
     ]
 
 
-def method_label(own: Recipe) -> str:
+def method_label(candidate: Recipe) -> str:
     """The method of a recipe of `compared_recipes` as a user writes it: icarl, or icarl+hfc."""
-    return own.name.split("-", 3)[3].rpartition("@")[0]
+    return candidate.name.split("-", 3)[3].rpartition("@")[0]
 
 
 def model_size(folder: Path) -> int | None:

@@ -159,14 +159,14 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
     """The recipe of the run, which also names the folders learned behind it."""
     recipe = finished.recipe
     if epochs is not None and epochs != recipe.train.epochs:
-        given = {"train.epochs": str(epochs)}
+        changed = {"train.epochs": str(epochs)}
         # what follows the main epochs would follow the new number: another method than trained
-        given |= {
+        changed |= {
             f"method.{name}": str(recipe.train.epochs)
             for name, count in recipe.method.options
             if name in LATER_EPOCHS and count is None
         }
-        recipe = override(recipe, given)
+        recipe = override(recipe, changed)
     folders = (*learned_folders(recipe), str(new.resolve()))
     name = f"{recipe.name}+{new.resolve().name}"
     return replace(recipe, name=name, paths={**recipe.paths, "learn": folders})
@@ -289,8 +289,10 @@ def accuracies(folder: Path | str, *, allow_code: bool = False) -> dict[str, Acc
         "old": [row for row in now if int(row["brought_in"]) < last],
         "new": [row for row in now if int(row["brought_in"]) == last],
     }
-    found = {}
-    for word, own in parts.items():
-        images = sum(int(row["total"]) for row in own)
-        found[word] = Accuracy(sum(int(row[correct]) for row in own) / images, len(own), images)
-    return found
+    judged = {}
+    for word, counted in parts.items():
+        images = sum(int(row["total"]) for row in counted)
+        judged[word] = Accuracy(
+            sum(int(row[correct]) for row in counted) / images, len(counted), images
+        )
+    return judged

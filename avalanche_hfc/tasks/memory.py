@@ -77,10 +77,10 @@ def num_bytes(text: str) -> int:
         >>> num_bytes("8GB")
         8000000000
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]B)", text.strip())
-    if found is None:
+    fitting = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]B)", text.strip())
+    if fitting is None:
         raise ValueError(f"--memory must be a size such as 8GB or 512MB, got {text!r}.")
-    return int(float(found[1]) * UNITS[found[2].replace("K", "k")])
+    return int(float(fitting[1]) * UNITS[fitting[2].replace("K", "k")])
 
 
 def fits(recipe: Recipe) -> list[Fit]:
@@ -112,7 +112,7 @@ def fits(recipe: Recipe) -> list[Fit]:
     forward = features_and_logits(model) if keeps_features(strategy) else model
     batch, fixed = recipe.train.batch_size, fixed_bytes(recipe, strategy)
     fixed += batch * images[0].nbytes
-    found = []
+    fitting = []
     for name, dtype in PRECISIONS.items():
         if dtype is not None and not ours:
             continue

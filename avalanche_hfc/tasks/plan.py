@@ -276,12 +276,12 @@ def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileIm
     turn.
     """
     count = max(count, 2 * CLASSES)
-    chosen = (np.arange(count) * max(len(images) // count, 1)) % len(images)
+    positions = (np.arange(count) * max(len(images) // count, 1)) % len(images)
     targets = np.arange(count) % CLASSES
     if isinstance(images, TensorImages):
-        return TensorImages(images.images[torch.from_numpy(chosen)], targets)
+        return TensorImages(images.images[torch.from_numpy(positions)], targets)
     return FileImages(
-        [images.paths[place] for place in chosen],
+        [images.paths[place] for place in positions],
         targets.tolist(),
         images.sizes,
         upright=images.upright,
@@ -293,13 +293,13 @@ def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileIm
 
 def shortened_recipe(recipe: Recipe) -> Recipe:
     """One epoch of everything, and memory enough for the classes of the trial."""
-    given = {"train.epochs": "1", "train.first_epochs": "none"}
+    changed = {"train.epochs": "1", "train.first_epochs": "none"}
     if recipe.memory.mem_size is not None:
-        given["memory.mem_size"] = str(max(recipe.memory.mem_size, CLASSES))
+        changed["memory.mem_size"] = str(max(recipe.memory.mem_size, CLASSES))
     for name in (*LATER_EPOCHS, *CORRECTION_ROUNDS):
         if name in dict(recipe.method.options):
-            given[f"method.{name}"] = "1"
-    return override(recipe, given)
+            changed[f"method.{name}"] = "1"
+    return override(recipe, changed)
 
 
 Timed = list[tuple[float, int]]  # seconds and images of batches

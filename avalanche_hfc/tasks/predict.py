@@ -71,7 +71,7 @@ def predict(
     ids = sorted(finished.class_names)
     names = [finished.class_names[class_id] for class_id in ids]
     predictor, by_means = strategy.predictor, strategy.inference == "nme"
-    found = []
+    predictions = []
     with torch.no_grad(), evaluation_mode(predictor), evaluation_mode(strategy.model):
         for path, fault in files:
             try:
@@ -79,15 +79,17 @@ def predict(
                     raise ValueError(fault)
                 image = read_image(path, mode=mode)
             except ValueError as error:
-                found.append(Prediction(path, [], None, str(error)))
+                predictions.append(Prediction(path, [], None, str(error)))
                 continue
             batch = transform(image)[None].to(strategy.device)
             probabilities = predictor(batch)[0, ids].float().softmax(0)
             scores = strategy.nearest_scores(batch)  # -‖…‖² of unit vectors
             nearest = None if scores is None else ranked(1 + scores[0, ids] / 2, names, top)
             head = ranked(probabilities, names, top)
-            found.append(Prediction(path, head, nearest, by_means=by_means and nearest is not None))
-    return found
+            predictions.append(
+                Prediction(path, head, nearest, by_means=by_means and nearest is not None)
+            )
+    return predictions
 
 
 def image_files(paths: Sequence[Path | str]) -> list[tuple[Path, str | None]]:

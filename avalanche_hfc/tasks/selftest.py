@@ -136,12 +136,12 @@ def loop_weights() -> list[float]:
     ]
     weights = []
     for value, y in zip(sharpened, TARGETS, strict=True):
-        own = [
+        of_step = [
             other
             for other, label in zip(sharpened, TARGETS, strict=True)
             if STEPS[label] == STEPS[y]
         ]
-        weights.append(value / (sum(own) / len(own)))
+        weights.append(value / (sum(of_step) / len(of_step)))
     return weights
 
 
@@ -154,16 +154,16 @@ def loop_relation() -> float:
     """Eq. 10-13 as printed: KL(Ỹ_k ‖ P̃_k), mean over the six classes seen."""
     weights, total = loop_weights(), 0.0
     for k in sorted(set(TARGETS)):
-        own = [i for i, y in enumerate(TARGETS) if y == k]
-        prediction = [sum(softmax(LOGITS[i])[c] for i in own) / len(own) for c in range(6)]
+        of_step = [i for i, y in enumerate(TARGETS) if y == k]
+        prediction = [sum(softmax(LOGITS[i])[c] for i in of_step) / len(of_step) for c in range(6)]
         relation = [
-            sum(softmax(TEACHER[i])[c] for i in own) / len(own) if c < 4 else float(c == k)
+            sum(softmax(TEACHER[i])[c] for i in of_step) / len(of_step) if c < 4 else float(c == k)
             for c in range(6)
         ]
         divergence = sum(
             t * math.log(t / p) for t, p in zip(relation, prediction, strict=True) if t > 0
         )
-        total += sum(weights[i] for i in own) / len(own) * divergence
+        total += sum(weights[i] for i in of_step) / len(of_step) * divergence
     return total / 6
 
 

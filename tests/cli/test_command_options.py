@@ -87,7 +87,7 @@ def test_help_lists_the_values_of_every_recipe():
 
 
 def test_the_device_is_chosen_and_a_recipe_of_the_paper_names_its_own():
-    for name in ("run", "learn", "predict", "plan", "table", "figure", "pretrain", "compare"):
+    for name in ("run", "learn", "predict", "plan", "table", "pretrain", "compare"):
         device = next(p for p in commands.commands[name].params if "--device" in p.opts)
         assert device.default in ("auto", ["auto"], ("auto",)), name
     shown = CliRunner().invoke(commands, ["show", "cifar100-b0-t10-hfc@paper"]).stdout

@@ -245,7 +245,7 @@ def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
 
 def test_a_folder_that_is_no_run_folder_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty is not a run folder: it has no recipe\.json"):
+    with pytest.raises(ValueError, match=r"empty is not a run folder: neither it nor a folder"):
         read_runs([tmp_path / "empty"])
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
         read_runs([tmp_path / "nowhere"])
