@@ -10,11 +10,12 @@ REAL_IMAGES := experiments/results/real-images
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo quick test lint types pytest test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
+.PHONY: help demo quick test lint types pytest test-cpus test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
 help:
 	@echo "make demo         split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make quick        formulas, the contracts of two methods, one run; under two minutes"
 	@echo "make test         lint, types and all tests but the slow ones, with the minutes of each tier"
+	@echo "make test-cpus    the tests of make test with the instructions of older processors, three times"
 	@echo "make test-slow    the long matrices: float64, many kills"
 	@echo "make test-lowest  quick tier and contracts on the lowest versions, in $(LOWEST)"
 	@echo "make test-wheel   the wheel and all it needs in an empty environment, $(WHEEL)"
@@ -48,6 +49,11 @@ types: $(READY)
 
 pytest: $(READY)
 	$(PYTEST) -n $(JOBS)
+
+test-cpus: $(READY)
+	ATEN_CPU_CAPABILITY=default $(PYTEST) -n $(JOBS)
+	ATEN_CPU_CAPABILITY=avx2 $(PYTEST) -n $(JOBS)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -n $(JOBS)
 
 test-slow: $(READY)
 	$(PYTEST) -n $(JOBS) -m slow

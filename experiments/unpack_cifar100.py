@@ -1,16 +1,19 @@
-"""Rewrite a packed CIFAR-100 subset as an npz file in the layout of `split_npz`, which `--data`
+"""Rewrite packed CIFAR-100 as an npz file in the layout of `split_npz`, which `--data` takes.
+
+    python experiments/unpack_cifar100.py cifar100_subset.npz cifar100_half.npz
+    python experiments/unpack_cifar100.py cifar100_subset.npz cifar100_rest.npz cifar100.npz
+
+A packed file holds, for each class, two lossless strips, 32 pixels wide: training pictures
+stacked, then test pictures, in `bytes` cut at `offsets`. One alone is written ordered by class;
+several are joined in the order of the official files, by their `index_train` and `index_test`.
+Recipes take the first images of each class, so that the official files give the same runs. A packed
+file without `y_train` holds pictures without labels: all become x_train, which `hfc pretrain`
 takes.
-
-    python experiments/unpack_cifar100.py cifar100_subset.npz cifar100.npz
-
-The packed file holds, for each class, two lossless strips, 32 pixels wide: training pictures
-stacked, then test pictures, in `bytes` cut at `offsets`. Recipes take the first images of each
-class, so that the official files give the same runs. A packed file without `class_names` holds
-pictures without labels: all become x_train, which `hfc pretrain` takes.
 """
 
 import argparse
 import io
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,32 +21,49 @@ import numpy as np
 from PIL import Image
 
 SIDE = 32  # px
+SPLITS = ("train", "test")
 
 
 def unpacked(path: Path) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test and class_names, ordered by class; x_train alone where there
-    are no names.
+    """Images and labels ordered by class, with class_names and places in the official files where
+    the pack has them; x_train alone where there are no labels.
     """
     with np.load(path, allow_pickle=False) as packed:
-        raw, offsets, names = (
-            packed["bytes"].tobytes(),
-            packed["offsets"].tolist(),
-            packed.get("class_names"),
-        )
+        raw, offsets = packed["bytes"].tobytes(), packed["offsets"].tolist()
+        labelled = "y_train" in packed
+        arrays = {
+            name: packed[name]
+            for name in ("class_names", "index_train", "index_test")
+            if name in packed
+        }
     strips = [
         np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")).reshape(-1, SIDE, SIDE, 3)
         for a, b in pairwise(offsets)
     ]
-    if names is None:
+    if not labelled:
         return {"x_train": np.concatenate(strips)}
-    if len(strips) != 2 * len(names):
+    num_classes = len(arrays["class_names"]) if "class_names" in arrays else len(strips) // 2
+    if len(strips) != 2 * num_classes:
         raise SystemExit(
-            f"{path} holds {len(strips)} strips for {len(names)} classes; two of each are needed."
+            f"{path} holds {len(strips)} strips for {num_classes} classes; two of each are needed."
         )
-    arrays = {"class_names": names}
-    for part, of_part in (("train", strips[0::2]), ("test", strips[1::2])):
-        arrays[f"x_{part}"] = np.concatenate(of_part)
-        arrays[f"y_{part}"] = np.repeat(np.arange(len(names)), [len(strip) for strip in of_part])
+    for split, of_split in zip(SPLITS, (strips[0::2], strips[1::2]), strict=True):
+        arrays[f"x_{split}"] = np.concatenate(of_split)
+        arrays[f"y_{split}"] = np.repeat(np.arange(num_classes), [len(own) for own in of_split])
+    return arrays
+
+
+def joined(paths: Sequence[Path]) -> dict[str, np.ndarray]:
+    """Packs that hold every image once between them, in the order of the official files."""
+    packs = [unpacked(path) for path in paths]
+    arrays = {"class_names": next(own["class_names"] for own in packs if "class_names" in own)}
+    for split in SPLITS:
+        places = np.concatenate([own[f"index_{split}"] for own in packs])
+        order = places.argsort()
+        if not np.array_equal(places[order], np.arange(len(places))):
+            raise SystemExit(f"These packs do not hold each {split} image once between them.")
+        for name in (f"x_{split}", f"y_{split}"):
+            arrays[name] = np.concatenate([own[name] for own in packs])[order]
     return arrays
 
 
@@ -51,12 +71,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("packed", type=Path)
+    parser.add_argument("packed", type=Path, nargs="+")
     parser.add_argument("target", type=Path)
     arguments = parser.parse_args()
-    if not arguments.packed.is_file():
-        parser.error(f"no file {arguments.packed}")
-    np.savez(arguments.target, **unpacked(arguments.packed))
+    for path in arguments.packed:
+        if not path.is_file():
+            parser.error(f"no file {path}")
+    several = len(arguments.packed) > 1
+    arrays = joined(arguments.packed) if several else unpacked(arguments.packed[0])
+    np.savez(
+        arguments.target,
+        **{name: own for name, own in arrays.items() if not name.startswith("index_")},
+    )
     print(f"Wrote {arguments.target}.")
 
 

@@ -8,7 +8,7 @@ import time
 
 import click
 
-GRACE = 10  # seconds
+GRACE = 30  # seconds in which the launcher ends this rank, also on a busy machine
 LOST = 79  # exit code of a rank that has lost another one, and has nothing to tell
 TOLD = (1, 2, 130)  # exit codes of a rank that has told why
 

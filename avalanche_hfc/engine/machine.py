@@ -17,7 +17,8 @@ WORKERS_HELP = (
     "Loader processes  [default: none on a CPU; beside a GPU one for each core, at most "
     f"{MOST_BY_DEFAULT}]. They start once for each step; data in memory is read without them."
 )
-LIMIT = "ATEN_CPU_CAPABILITY"  # a variable by which torch takes the kernels of an older processor
+# variables by which torch and its libraries use the instructions of an older processor
+LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 
 def most_workers() -> int:
@@ -59,5 +60,5 @@ def cpu() -> str:
         if key in facts
     ]
     parts += [name for flag, name in VECTORS.items() if flag in flags][:1]
-    limit = os.environ.get(LIMIT)
-    return ", ".join(parts) + (f", {LIMIT}={limit}" if limit else "")
+    parts += [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
+    return ", ".join(parts)

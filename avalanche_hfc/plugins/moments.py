@@ -1,6 +1,6 @@
 """Moments of parameters that grow: the rows that were there before keep theirs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,9 @@ def moments_of(parameters: Mapping[str, nn.Parameter], optimizer: Optimizer) -> 
 def carry_moments(model: nn.Module, optimizer: Optimizer, before: Known) -> None:
     """Give a parameter that has grown the moments of the one it replaced; new rows start at 0.
 
-    A parameter has grown if it begins with the rows of the one that had its name.
+    A parameter has grown if the rows that have moments are as they were in the one that had its
+    name. A row without moments may differ: a head starts the row of a class when the class comes,
+    which may be after one with a larger class id.
 
     Args:
         model: The model, after it has grown.
@@ -35,22 +37,23 @@ def carry_moments(model: nn.Module, optimizer: Optimizer, before: Known) -> None
     """
     for name, parameter in model.named_parameters():
         old, moments = before.get(name, (parameter, {}))
-        if old is parameter or optimizer.state.get(parameter) or not begins_with(parameter, old):
+        if old is parameter or optimizer.state.get(parameter):
             continue
-        optimizer.state[parameter] = {
-            key: widened(value, parameter)
-            if isinstance(value, Tensor) and value.shape == old.shape
-            else value
+        by_row = {
+            key: value
             for key, value in moments.items()
+            if isinstance(value, Tensor) and value.shape == old.shape  # not the count of updates
         }
+        if has_grown(parameter, old, by_row.values()):
+            rows = {key: widened(value, parameter) for key, value in by_row.items()}
+            optimizer.state[parameter] = moments | rows
 
 
-def begins_with(parameter: Tensor, old: Tensor) -> bool:
-    return (
-        parameter.shape[1:] == old.shape[1:]
-        and len(parameter) >= len(old) > 0
-        and torch.equal(parameter[: len(old)], old)
-    )
+def has_grown(parameter: Tensor, old: Tensor, moments: Iterable[Tensor]) -> bool:
+    if not parameter.dim() or parameter.shape[1:] != old.shape[1:] or len(parameter) < len(old):
+        return False
+    changed = parameter[: len(old)] != old
+    return not any(moment[changed].any() for moment in moments)
 
 
 def widened(moment: Tensor, parameter: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from synthetic_runs import HUNDRED, METHODS, write_runs
+from waiting import PATIENCE
 
 from avalanche_hfc.report.page import as_html, make_report
 
@@ -72,7 +73,7 @@ def look(page, folder, width, scheme, script=SCRIPT):
         f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
     ]
     command = [BROWSER, *FLAGS, *view, f"--user-data-dir={folder / 'profile'}", around.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     found = re.search(r'<pre id="findings">(.*?)</pre>', result.stdout, flags=re.DOTALL)
     assert found, f"The browser did not show the page: {result.stderr[-2000:]}"
     return json.loads(html.unescape(found.group(1))), [

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from waiting import PATIENCE, has_rows, wait_for
 
 HFC = str(Path(sys.executable).with_name("hfc"))
 pytestmark = pytest.mark.skipif(
@@ -110,15 +110,9 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
         ),  # a background shell job ignores it
     )
     rows = tmp_path / "demo" / "runs" / "digits-b0-t5-hfc@demo" / "0" / "steps.csv"
-    deadline = time.monotonic() + 120
-    while (
-        process.poll() is None
-        and time.monotonic() < deadline
-        and not (rows.exists() and len(rows.read_text().splitlines()) > 2)
-    ):
-        time.sleep(0.05)
+    wait_for(lambda: has_rows(rows, 2), process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
     assert "the same command resumes it" in errors and "Traceback" not in errors
     kept = rows.read_text()

@@ -5,12 +5,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 
 import pandas as pd
 import pytest
 from image_folders import hfc
+from waiting import PATIENCE, wait_for
 
 from avalanche_hfc.cli.table_runs import reason, steps_done
 from avalanche_hfc.recipes import recipe
@@ -49,13 +49,8 @@ def test_a_table_on_ray_whose_worker_is_killed_ends_with_the_rows_of_an_unbroken
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True
     )
-    killed = None
-    while process.poll() is None and killed is None:
-        killed = lock_of_a_run_under_way(tmp_path / "ray")
-        time.sleep(0.02)
-    assert killed is not None, process.stderr.read()
-    os.kill(killed, signal.SIGKILL)
-    _, said = process.communicate(timeout=300)
+    os.kill(wait_for(lambda: lock_of_a_run_under_way(tmp_path / "ray"), process), signal.SIGKILL)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     expected, found = rows_of(tmp_path / "here"), rows_of(tmp_path / "ray")
     assert list(found) == list(expected) and len(expected) >= 8

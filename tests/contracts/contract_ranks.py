@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.utils.data import ConcatDataset
 from torchvision.ops import StochasticDepth
+from waiting import PATIENCE
 
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.benchmarks._images import FileImages, Source
@@ -396,7 +397,7 @@ def work(rank, ranks, folder, jobs):
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=ranks,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(minutes=10),
     )
     try:
         results = [do(job) for job in jobs]
@@ -415,7 +416,7 @@ def on_ranks(ranks, folder, jobs):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(1500)
+        process.join(PATIENCE)
         process.kill()
     errors = "".join(path.read_text() for path in sorted(Path(folder).glob("*.txt")))
     assert [process.exitcode for process in processes] == [0] * ranks, errors

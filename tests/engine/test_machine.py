@@ -24,15 +24,21 @@ def test_name_generation_and_widest_instructions_of_the_first_processor(
 ):
     monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.processor", lambda: "Word of the system")
-    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    for name in machine.LIMITS:
+        monkeypatch.delenv(name, raising=False)
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
     assert machine.cpu() == said
 
 
-def test_a_limit_on_the_instructions_is_told(monkeypatch):
+def test_limits_on_the_instructions_are_told(monkeypatch):
+    for name in machine.LIMITS:
+        monkeypatch.delenv(name, raising=False)
+    told = machine.cpu()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert machine.cpu().endswith(", ATEN_CPU_CAPABILITY=avx2")
+    assert machine.cpu() == f"{told}, ATEN_CPU_CAPABILITY=avx2"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert machine.cpu() == f"{told}, ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2"
 
 
 @pytest.mark.parametrize(

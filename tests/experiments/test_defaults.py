@@ -85,6 +85,7 @@ def test_the_scripts_with_options_are_these():
         "experiments/digits_picture.py",
         "experiments/effects.py",
         "experiments/image_size.py",
+        "experiments/paper_scale.py",
         "experiments/reproduce.py",
         "experiments/results_page.py",
         "experiments/train_tables.py",

@@ -54,6 +54,7 @@ def test_runs_killed_twenty_times_end_like_an_unbroken_one(tmp_path, method):
 def test_a_second_process_on_a_run_is_refused_and_a_killed_one_leaves_it_free(tmp_path):
     process = start(tmp_path, "hfc")
     while not (tmp_path / "train.csv").exists():
+        assert process.exitcode is None
         process.join(0.01)
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(ValueError, match=f"is in use: process {process.pid} is running it"):

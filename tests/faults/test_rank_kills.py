@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tiny_runs import check_rows, rows_of
+from waiting import PATIENCE, has_rows, wait_for
 
 from avalanche_hfc.cli.main import commands
 
@@ -35,14 +36,8 @@ def children(parent):
 
 def kill_rank(launcher, folder, rank):
     """SIGKILL a rank once the run has a row of a step."""
-    for _ in range(1200):
-        steps = folder / "steps.csv"
-        if steps.exists() and len(steps.read_text().splitlines()) > 1:
-            os.kill(children(launcher.pid)[rank], signal.SIGKILL)
-            return
-        assert launcher.poll() is None, launcher.communicate()
-        time.sleep(0.05)
-    raise AssertionError("the run has no row")
+    wait_for(lambda: has_rows(folder / "steps.csv"), launcher)
+    os.kill(children(launcher.pid)[rank], signal.SIGKILL)
 
 
 def started(*words, cwd=ROOT, environment=None):
@@ -69,7 +64,7 @@ def test_torchrun_restarts_a_run_whose_rank_was_killed_from_its_checkpoint(tmp_p
     )
     folder = tmp_path / "two" / "digits-b0-t5-hfc@demo" / "3"
     kill_rank(launcher, folder, rank=1)
-    stdout, stderr = launcher.communicate(timeout=200)
+    stdout, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 0, stderr
     assert stdout.count("accuracy average") == 1  # rank 0 alone tells
     assert "resumes" in (folder / "log.txt").read_text()
@@ -93,13 +88,12 @@ def restarting(out):
 
 def new_ranks(launcher, killed):
     """rank -> process id, once the launcher has started both ranks after the last kill."""
-    for _ in range(6000):
-        found = children(launcher.pid)
-        if found.keys() == {0, 1} and not killed & set(found.values()):
-            return found
-        assert launcher.poll() is None, launcher.communicate()
-        time.sleep(0.02)
-    raise AssertionError("the ranks were not started again")
+
+    def both():
+        ranks = children(launcher.pid)
+        return ranks if ranks.keys() == {0, 1} and not killed & set(ranks.values()) else None
+
+    return wait_for(both, launcher)
 
 
 def wait_for_epochs(launcher, file, number):
@@ -120,7 +114,7 @@ def wait_for_epochs(launcher, file, number):
 def test_ranks_killed_at_five_random_moments_end_like_an_unbroken_run(tmp_path, seed):
     """Each moment is within the epoch after zero to two more ones, or while the ranks start."""
     launcher, whole = restarting(tmp_path / "whole")
-    _, stderr = launcher.communicate(timeout=600)
+    _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 0, stderr
     draw, killed = random.Random(seed), set()
     launcher, broken = restarting(tmp_path / "broken")
@@ -133,7 +127,7 @@ def test_ranks_killed_at_five_random_moments_end_like_an_unbroken_run(tmp_path, 
         assert launcher.poll() is None, launcher.communicate()
         os.kill(ranks[number % 2], signal.SIGKILL)  # rank 0 holds the lock and saves
         killed |= set(ranks.values())
-    stdout, stderr = launcher.communicate(timeout=600)
+    stdout, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 0, stderr
     assert stdout.count("accuracy average") == 1
     assert "resumes" in (broken / "log.txt").read_text()
@@ -149,7 +143,7 @@ def test_a_killed_rank_is_named_once_and_the_run_resumes_on_another_number(tmp_p
     launcher = started("-m", "avalanche_hfc", *RUN, "--out", str(tmp_path / "two"), "--ranks", "2")
     folder = tmp_path / "two" / "digits-b0-t5-hfc@demo" / "3"
     kill_rank(launcher, folder, rank=rank)
-    _, stderr = launcher.communicate(timeout=200)
+    _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 1, stderr
     assert [line for line in stderr.splitlines() if line.startswith("hfc:")] == [
         f"hfc: rank {rank} of 2 was ended by SIGKILL, and the others with it. What is done is kept;"
@@ -166,7 +160,7 @@ def test_an_error_that_all_ranks_meet_is_one_line_and_exit_code_2(tmp_path):
     commands([*RUN, "--out", str(tmp_path)], standalone_mode=False)
     words = ("-m", "avalanche_hfc", *RUN, "--lr", "0.5", "--out", str(tmp_path), "--ranks", "2")
     launcher = started(*words)
-    _, stderr = launcher.communicate(timeout=200)
+    _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 2, stderr
     assert [line for line in stderr.splitlines() if "another recipe (train.lr" in line] == [
         line for line in stderr.splitlines() if line.startswith("hfc:")
@@ -195,7 +189,7 @@ def test_ranks_with_other_data_are_one_line_and_exit_code_2_before_anything_is_w
         cwd=tmp_path / "0",
         environment={"PYTHONPATH": f"{tmp_path}:{ROOT}", "HOMES": str(tmp_path)},
     )
-    _, stderr = launcher.communicate(timeout=400)
+    _, stderr = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 2, stderr
     (line,) = [line for line in stderr.splitlines() if line.startswith("hfc:")]
     assert line.startswith("hfc: The ranks differ in the data: rank 1 has another than the rest")

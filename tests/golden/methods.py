@@ -224,6 +224,7 @@ def icarl(recording):
         batch_size=given["batch_size"],
         mem_size=given["memory_size"],
         divisor="seen",
+        columns="seen",
         drop_last=False,
         rule="icarl-code",
     )

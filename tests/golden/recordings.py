@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -216,11 +217,14 @@ PLACES = {
 }
 
 
+@cache
+def wave(count: int) -> np.ndarray:
+    return np.cos(np.arange(count))
+
+
 def norm_sum_and_wave(tensor: torch.Tensor) -> np.ndarray:
     values = flat(tensor)
-    return np.array(
-        [np.sqrt(values @ values), values.sum(), values @ np.cos(np.arange(len(values)))]
-    )
+    return np.array([np.sqrt(values @ values), values.sum(), values @ wave(len(values))])
 
 
 def normal_draws(seed: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -300,6 +304,7 @@ TERMS = {
 }
 
 
+@cache
 def hashed(count: int, key: int) -> np.ndarray:
     """2u - 1 of each index, with u from an integer hash of index and key."""
     x = (np.arange(count, dtype=np.uint64) + np.uint64(key * 0x9E3779B9 % 2**32)) % 2**32

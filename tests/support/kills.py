@@ -8,6 +8,8 @@ import random
 import time
 from pathlib import Path
 
+from waiting import has_rows
+
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
 )  # for the server that processes are forked from
@@ -32,7 +34,8 @@ def start(folder, method):
     begun = CONTEXT.Event()
     process = CONTEXT.Process(target=child, args=(str(folder), method, begun))
     process.start()
-    assert begun.wait(120), "the process did not begin"
+    while not begun.wait(0.1):
+        assert process.exitcode is None, "the process did not begin"
     return process
 
 
@@ -45,21 +48,18 @@ def unbroken(folder, method):
     return time.monotonic() - clock
 
 
-def has_rows(path):
-    return path.exists() and path.read_text().count("\n") > 1
-
-
 def killed_and_resumed(folder, method, *, kills, seconds, seed):
-    """The number of kills that met a living process. `seconds` is the time of an unbroken run; each
-    kill comes within a third of it.
+    """The number of kills that met a living process. `seconds` is the time of an unbroken run.
 
-    The first one waits until an epoch is on the disk: there is something to resume.
+    The first one comes when an epoch is on the disk: there is something to resume. The others come
+    within a third of the time.
     """
     draw, landed = random.Random(seed), 0
     for number in range(kills):
         process = start(folder, method)
-        process.join(draw.uniform(0.02, 0.33) * seconds)
-        while number == 0 and process.exitcode is None and not has_rows(Path(folder) / "train.csv"):
+        if number:
+            process.join(draw.uniform(0.02, 0.33) * seconds)
+        while not number and process.exitcode is None and not has_rows(folder / "train.csv"):
             process.join(0.002)
         if process.exitcode is None:
             process.kill()
