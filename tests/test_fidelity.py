@@ -233,6 +233,14 @@ def test_hfc_show_prints_the_value_and_the_source(row):
         assert printed == value and where.startswith(source), recipes[0].name
 
 
+def test_hfc_show_names_the_authors_value_where_a_small_recipe_keeps_the_default():
+    printed = shown("digits-b0-t5-dytox@demo")["method.tune_order"]
+    assert printed == (
+        "shuffled",
+        "default of the strategy; published: DyTox, `ft_no_sampling`: by-class",
+    )
+
+
 # The page
 
 

@@ -288,11 +288,12 @@ def method(spec: Spec) -> Iterator[Layer]:
         "default of the strategy",
         values("method", **{name: option.default for name, option in options.items()}),
     )
-    if spec.scale != "paper":  # what its authors' code does otherwise, where a recipe follows it
-        for _, published in PUBLISHED_METHODS.get((key, "paper"), ()):
-            for name, value in published.items():
-                source = f"default of the strategy; @paper: {str(value).lower()}"
-                yield source, values("method", **{name: options[name].default})
+    if spec.scale != "paper":  # so that `hfc show` names the difference
+        for source, published in PUBLISHED_METHODS.get((key, "paper"), ()):
+            for name, theirs in published.items():
+                default = options[name].default
+                told = f"default of the strategy; {source}: {str(theirs).lower()}"
+                yield told, values("method", **{name: default})
     for condition in conditions(spec):
         for source, published in PUBLISHED_METHODS.get((key, condition), ()):
             yield source, values("method", **published)
