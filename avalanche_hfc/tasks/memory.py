@@ -112,7 +112,7 @@ def fits(recipe: Recipe) -> list[Fit]:
     forward = features_and_logits(model) if keeps_features(strategy) else model
     batch, fixed = recipe.train.batch_size, fixed_bytes(recipe, strategy)
     fixed += batch * images[0].nbytes
-    fitting = []
+    found = []
     for name, dtype in PRECISIONS.items():
         if dtype is not None and not ours:
             continue

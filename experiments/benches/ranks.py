@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from avalanche_hfc.ranks import Share
 
+from avalanche_hfc.ranks import Share
 from avalanche_hfc.strategies import HFCStrategy
 from experiments.benches.timing import Row
 from experiments.benches.training import DuringStep, benchmark, hfc, vit
