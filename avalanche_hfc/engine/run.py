@@ -23,7 +23,7 @@ from torch.utils.data import ConcatDataset
 from avalanche_hfc._types import Experience, Json, Strategy
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
-from avalanche_hfc.engine.machine import Interrupts, cpu, default_workers
+from avalanche_hfc.engine.machine import Interrupts, cpu, default_workers, most_workers
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import runnable
 from avalanche_hfc.engine.ranks import check_exact, check_same, on_first, together
@@ -107,6 +107,7 @@ def run(
             to hold of it. It is called, on rank 0, when everything else has been checked.
     """
     device = check_device(device)
+    loading = loader_options(device, num_workers)
     run_folder, values, fresh = RunFolder(folder), recipe.as_dict(), set_aside is not None
     check_same(values, seed, fresh=fresh)
     with ExitStack() as stack:
@@ -146,10 +147,9 @@ def run(
         note = restore(run_folder, strategy, recorder)
 
         steps = Steps(recipe, built, recorder, note)
-        loading = {"num_workers": default_workers(device) if num_workers is None else num_workers}
         for step, experience in steps.left():
             trained_on = benchmark.train_stream if strategy.trains_on_stream else experience
-            strategy.train(trained_on, **(loading if loading["num_workers"] else {}))
+            strategy.train(trained_on, **loading)
             counts = steps.judge(step)
             if world().first:
                 steps.save(step, counts)
@@ -371,6 +371,18 @@ def load_state(training: Any, checkpoint: Checkpoint, run_folder: RunFolder) -> 
             f"The checkpoint in {run_folder.checkpoints} does not fit this run: {kind}"
             f"{str(error).partition(chr(10))[0]}"
         ) from error
+
+
+def loader_options(device: str, num_workers: int | None) -> dict[str, int]:
+    """What the loaders are given; a ValueError for more processes than can be of use here."""
+    if num_workers is None:
+        num_workers = default_workers(device)
+    elif not 0 <= num_workers <= most_workers():
+        raise ValueError(
+            f"num_workers must be 0 to {most_workers()}, 4 for each processor of this machine; "
+            f"got {num_workers}."
+        )
+    return {"num_workers": num_workers} if num_workers else {}
 
 
 def check_device(device: str) -> str:
