@@ -163,7 +163,9 @@ def test_every_file_of_formulas_has_been_through_all_its_mutants_and_none_is_lef
 
 def test_mutants_of_every_followed_strategy_were_noticed_most_of_them_by_its_trajectory():
     with (RESULTS / "mutants-strategies.csv").open(newline="") as file:
-        rows = {row.pop("file"): {k: int(v) for k, v in row.items()} for row in csv.DictReader(file)}
+        rows = {
+            row.pop("file"): {k: int(v) for k, v in row.items()} for row in csv.DictReader(file)
+        }
     assert sorted(rows) == sorted(f"strategies/{name}" for name in FOLLOWED)
     for row in rows.values():
         assert 0 < row["tried"] == row["off_course"] + row["other_tests"] <= row["mutants"]
