@@ -56,6 +56,11 @@ VARIANTS = [
     *(
         Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")
     ),  # no weights of classes
+    # what recipes of the paper take from the authors' code
+    Variant("ssil", "method.replay_draws=repeated"),
+    Variant("foster", "method.network=boosted"),
+    Variant("afc", "method.importance_pass=train"),
+    Variant("dytox", "method.tune_order=by-class"),
 ]
 
 
