@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores
 
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +21,7 @@ TIERS = ("slow", "kill", "browser", "quick", "contract")  # a test of two counts
 collect_ignore = ["support", "mutate.py", "mutations.py"]  # neither tests nor doctests
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
 settings.register_profile("ours", deadline=None, max_examples=40, derandomize=True, print_blob=True)
 settings.load_profile("ours")
 

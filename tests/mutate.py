@@ -3,6 +3,9 @@
     python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out
     experiments/results/mutants.csv]
 
+In the formulas every mutant is tried. Of a strategy only what trains is changed, and a mutant is
+first held to the trajectory of its authors (tests/golden), then to the other tests of the method.
+
 Each mutant is a fork of a process that has collected the tests: the changed function takes the
 place of the one imported, and the tests that cover it run until one fails. A mutant that no test
 notices is a survivor. `mutants.toml` lists those that change nothing a user could see, with the
@@ -35,6 +38,25 @@ COVERED_BY = {  # the tests a group of files is held to
     "memory": ["tests/memory"],
     "metrics": ["tests/metrics"],
 }
+FOLLOWED = {  # the recordings that a file of the strategies is held to
+    "hfc.py": ["hfc_official", "hfc_paper"],
+    "official.py": ["hfc_official"],
+    "dytox.py": ["dytox"],
+    "icarl.py": ["icarl"],
+    "bic.py": ["bic"],
+    "podnet.py": ["podnet_released"],
+    "podnet_cscct.py": ["podnet_cscct"],
+    "afc.py": ["afc_released"],
+    "foster.py": ["foster"],
+    "ssil.py": ["ssil"],
+    "_base/proxies.py": ["podnet_released"],
+    "_base/tuning.py": ["podnet_released"],
+    "_base/phases.py": ["podnet_released", "foster"],
+}
+TRAJECTORY = "tests/golden/test_trajectories.py::test_a_trajectory_of_the_authors_is_followed[{}]"
+OTHER_TESTS = ["tests/strategies/test_*.py", "tests/engine/test_phase_rates.py"]  # of the method
+# constructor, state and checks of options train nothing
+UNTRAINED = {"__init__", "method_state", "load_method_state", "state_dict", "load", "<module>"}
 PROCESSES = 2
 PYTEST = ["-xq", "-p", "no:cacheprovider", "--tb=no", "--no-header"]
 PYTEST += ["-k", "not compiled"]  # tests in processes of their own would read the file on disk
@@ -59,7 +81,7 @@ def sources(only: str | None) -> list[Path]:
         for layer in ("losses", "memory", "metrics")
         for p in sorted((PACKAGE / layer).glob("*.py"))
         if p.name != "__init__.py"
-    ]
+    ] + [PACKAGE / "strategies" / name for name in FOLLOWED]
     chosen = [p for p in found if only is None or str(p.relative_to(PACKAGE)).startswith(only)]
     if not chosen:
         raise SystemExit(
@@ -73,6 +95,12 @@ def apply(job: Mutation) -> None:
     sees it, wherever it was imported.
     """
     live = sys.modules["avalanche_hfc." + job.file.removesuffix(".py").replace("/", ".")]
+    if job.function.endswith("<class>"):
+        changed = {}
+        exec(compile(job.statement, job.file, "exec"), vars(live), changed)
+        for name, value in changed.items():
+            setattr(getattr(live, job.function.split(".")[0]), name, value)
+        return
     if job.function == "<module>":
         before = dict(vars(live))
         exec(compile(job.statement, job.file, "exec"), vars(live))
@@ -201,10 +229,27 @@ class Mutate:
 
 
 def survivors(jobs: list[Mutation], group: str) -> list[Mutation]:
-    """The mutants of a group that no test notices. In a process of its own: the package is imported
-    there under pytest's hook.
-    """
+    """The mutants of formulas that no test notices."""
     tests = [str(path) for pattern in COVERED_BY[group] for path in sorted(ROOT.glob(pattern))]
+    return unnoticed(jobs, group, tests)
+
+
+def off_course(jobs: list[Mutation], group: str) -> tuple[list[Mutation], list[Mutation]]:
+    """The mutants of a strategy that its trajectory does not notice, and those of them that no
+    other test of the methods notices either.
+    """
+    unseen = unnoticed(jobs, group, [TRAJECTORY.format(name) for name in FOLLOWED[group]])
+    say(f"{group}: {len(jobs) - len(unseen)} of {len(jobs)} leave the trajectory; the others:")
+    tests = [str(path) for pattern in OTHER_TESTS for path in sorted(ROOT.glob(pattern))]
+    name = group.removesuffix(".py").removeprefix("podnet_")
+    chosen = [] if "/" in name else ["-k", f"{name} and not compiled"]
+    return unseen, unnoticed(unseen, group, [*chosen, *tests]) if unseen else []
+
+
+def unnoticed(jobs: list[Mutation], group: str, tests: list[str]) -> list[Mutation]:
+    """The mutants that none of these tests notices. In a process of its own: the package is
+    imported there under pytest's hook.
+    """
     with tempfile.TemporaryDirectory() as reports:
         pid = os.fork()
         if not pid:
@@ -225,7 +270,9 @@ def survivors(jobs: list[Mutation], group: str) -> list[Mutation]:
 
 
 def group_of(job: Mutation) -> str:
-    layer, name = job.file.split("/")
+    layer, name = job.file.split("/", 1)
+    if layer == "strategies":
+        return name
     if layer != "losses" or job.file in HFC_LOSSES:
         return layer
     return "shared by losses" if name.startswith("_") else "losses of methods"
@@ -245,8 +292,14 @@ def listed(files: set[str]) -> dict[tuple[str, str, str], str]:
     }
 
 
-def write_counts(results: Path, rows: dict[str, tuple[int, int, int]]) -> None:
+FORMULAS = ("file", "mutants", "killed", "equivalent")
+STRATEGIES = ("file", "mutants", "tried", "off_course", "other_tests", "equivalent")
+
+
+def write_counts(results: Path, header: tuple[str, ...], rows: dict[str, tuple[int, ...]]) -> None:
     """Counts of the files that ran; rows of other files that still exist stay."""
+    if not rows:
+        return
     if results.exists():
         with results.open(newline="") as file:
             for name, *numbers in list(csv.reader(file))[1:]:
@@ -255,7 +308,7 @@ def write_counts(results: Path, rows: dict[str, tuple[int, int, int]]) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["file", "mutants", "killed", "equivalent"])
+        writer.writerow(header)
         writer.writerows([name, *rows[name]] for name in sorted(rows))
 
 
@@ -277,6 +330,9 @@ def main() -> int:
         metavar="FILE",
         help="where the counts go (default mutants.csv)",
     )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="of a strategy, try every Nth mutant only"
+    )
     options = parser.parse_args()
     results = options.out.resolve()
     os.chdir(ROOT)
@@ -284,6 +340,7 @@ def main() -> int:
         m
         for path in sources(options.only)
         for m in mutations(str(path.relative_to(PACKAGE)), path.read_bytes())
+        if group_of(m) not in FOLLOWED or m.function.split(".")[-1] not in UNTRAINED
     ]
     if options.list:
         for job in jobs:
@@ -293,13 +350,28 @@ def main() -> int:
     files = {str(path.relative_to(PACKAGE)) for path in sources(options.only)}
     reasons = listed(files)
     stale = reasons.keys() - {key(job) for job in jobs}
+    total, equivalent = (
+        Counter(job.file for job in some)
+        for some in (jobs, [job for job in jobs if key(job) in reasons])
+    )
     chosen = [job for job in jobs if options.recheck or key(job) not in reasons]
-    survived = []
-    for group in COVERED_BY:
-        if mine := [job for job in chosen if group_of(job) == group]:
+    ran, survived, of_strategies = [], [], {}
+    for group in (*COVERED_BY, *FOLLOWED):
+        mine = [job for job in chosen if group_of(job) == group]
+        mine = mine[:: options.every] if group in FOLLOWED else mine
+        if not mine:
+            continue
+        ran += mine
+        if group in COVERED_BY:
             survived += survivors(mine, group)
-            say(f"{group}: {len(mine)} mutants run")
-    noticed = {key(job) for job in chosen} - {key(job) for job in survived}
+        else:
+            unseen, left = off_course(mine, group)
+            survived += left
+            name, off = mine[0].file, len(mine) - len(unseen)
+            others = len(unseen) - len(left)
+            of_strategies[name] = (total[name], len(mine), off, others, equivalent[name])
+        say(f"{group}: {len(mine)} mutants run")
+    noticed = {key(job) for job in ran} - {key(job) for job in survived}
     wrong = (noticed & reasons.keys()) | stale
     for entry in sorted(wrong):
         say(
@@ -307,20 +379,18 @@ def main() -> int:
             f"{'no such mutant' if entry in stale else 'a test notices it'}: {entry}"
         )
     unlisted = [job for job in survived if key(job) not in reasons]
-    equivalent = Counter(job.file for job in jobs if key(job) in reasons)
-    total, left = Counter(job.file for job in jobs), Counter(job.file for job in unlisted)
-    killed = len(jobs) - equivalent.total() - len(unlisted)
+    left = Counter(job.file for job in unlisted)
     say(
-        f"{len(jobs)} mutants, {killed} killed, {equivalent.total()} equivalent, "
-        f"{len(unlisted)} survived"
+        f"{len(ran)} of {len(jobs)} mutants run, {len(ran) - len(survived)} killed, "
+        f"{equivalent.total()} equivalent, {len(unlisted)} survived"
     )
-    write_counts(
-        results,
-        {
-            name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name])
-            for name in sorted(files)
-        },
-    )
+    of_formulas = {
+        name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name])
+        for name in sorted(files)
+        if not name.startswith("strategies/")
+    }
+    write_counts(results, FORMULAS, of_formulas)
+    write_counts(results.with_name("mutants-strategies.csv"), STRATEGIES, of_strategies)
     return 1 if unlisted or wrong else 0
 
 

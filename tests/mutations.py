@@ -63,7 +63,9 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
             first, last = node.lineno, node.end_lineno
             before = source[starts[first - 1] : starts[last]]
             after = changed[starts[first - 1] : starts[last] + len(changed) - len(source)]
-            statement = _top_statement(changed, first) if function == "<module>" else ""
+            statement = ""
+            if function.endswith(("<module>", "<class>")):
+                statement = _assignment(changed, first, function)
             found.append(
                 Mutation(
                     file, function, first, _one_line(before), _one_line(after), changed, statement
@@ -72,12 +74,13 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
     return sorted(found, key=lambda m: m.line)
 
 
-def _top_statement(source: bytes, line: int) -> str:
-    return next(
-        ast.unparse(node)
-        for node in ast.parse(source).body
-        if node.lineno <= line <= node.end_lineno
-    )
+def _assignment(source: bytes, line: int, place: str) -> str:
+    """The assignment at a line, of the module or of one of its classes."""
+    body = ast.parse(source).body
+    if place.endswith("<class>"):
+        name = place.split(".")[0]
+        body = next(n.body for n in body if isinstance(n, ast.ClassDef) and n.name == name)
+    return next(ast.unparse(node) for node in body if node.lineno <= line <= node.end_lineno)
 
 
 def _one_line(text: bytes) -> str:
@@ -89,6 +92,10 @@ def _changes(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str]]:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             for child, text in _walk(node.value):
                 yield "<module>", child, text
+        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Constant):
+                for text in _constant(inner.value.value):
+                    yield f"{node.name}.<class>", inner.value, text
     for function, node in _functions(tree):
         for default in [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]:
             for child, text in _walk(default):

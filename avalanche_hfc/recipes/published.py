@@ -129,10 +129,13 @@ POD_IMAGENET: Layers = (
 POD_RELEASED: Layers = (
     (
         "published: PODNet's code",
-        dict(rule="icarl-code", tune_mode="train", herd_again=True),
+        dict(rule="icarl-code", tune_mode="train", herd_again=True, flip=True),
     ),
 )
-POD_CIFAR: Layers = (("published: PODNet, CIFAR", dict(spatial_weight=3.0, flat_weight=1.0)),)
+POD_CIFAR: Layers = (
+    ("published: PODNet, CIFAR: none is 3, and 5 with inference nme", dict(spatial_weight=None)),
+    ("published: PODNet, CIFAR", dict(flat_weight=1.0)),
+)
 FALLING = "published: FOSTER; one value for each step from the second on"
 FOSTER_BETAS: dict[str, tuple[float | tuple[float, ...], str]] = {  # on CIFAR-100
     "b0-t5": ((0.97, 0.96, 0.95, 0.94), FALLING),

@@ -100,14 +100,7 @@ def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path):
 def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(tmp_path):
     command = [HFC, "demo", "--epochs", "1"]
     process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # a background shell job ignores it
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     rows = tmp_path / "demo" / "runs" / "digits-b0-t5-hfc@demo" / "0" / "steps.csv"
     wait_for(lambda: has_rows(rows, 2), process)

@@ -8,13 +8,6 @@ import pytest
 from avalanche_hfc.engine.interrupts import Interrupts
 
 
-@pytest.fixture(autouse=True)
-def _default_handler():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def press_ctrl_c():
     signal.raise_signal(signal.SIGINT)
 

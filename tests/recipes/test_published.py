@@ -52,7 +52,7 @@ def test_a_method_with_its_own_backbone_trains_as_published_and_every_other_as_t
     [
         (
             "cifar100-b0-t10-podnet-resnet32",
-            dict(spatial_weight=3, flat_weight=1, tune_lr=0.05, tune_epochs=20, scale_lr=0.1),
+            dict(spatial_weight=None, flat_weight=1, tune_lr=0.05, tune_epochs=20, scale_lr=0.1),
         ),
         (
             "imagenet100-b0-t10-podnet-cscct-resnet18",
