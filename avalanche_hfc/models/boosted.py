@@ -82,6 +82,16 @@ class BoostedNetwork(nn.Module):
 
     Shape:
         Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
+
+    Example:
+        >>> import copy, torch
+        >>> from avalanche_hfc.models import BoostedHead, BoostedNetwork, ResNet32
+        >>> model = ResNet32()
+        >>> model.head = BoostedHead(model.embed_dim)
+        >>> model.head.boosted.grow([0, 1])
+        >>> network = BoostedNetwork(copy.deepcopy(model), model)
+        >>> network(torch.zeros(3, 3, 32, 32)).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, old: nn.Module, new: nn.Module):
