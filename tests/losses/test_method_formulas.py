@@ -385,3 +385,15 @@ def test_a_divisor_below_1_is_refused(divisor):
         match=rf"^mixed_binary_cross_entropy: divisor must be 1 or more, got {divisor}\.$",
     ):
         mixed_binary_cross_entropy(Z, Y, TEACHER, STEPS, divisor=divisor)
+
+
+def test_columns_to_come_are_trained_towards_0_in_full_precision():
+    torch.manual_seed(0)
+    logits, steps = torch.randn(4, 5, dtype=torch.float64), torch.tensor([0, -1, 1, -1, -1])
+    expected = [
+        -sum(math.log(1 - 1 / (1 + math.exp(-row[c]))) for c in (1, 3, 4)) / 7
+        for row in logits.tolist()
+    ]
+    close(later_binary_cross_entropy(logits, steps, 7), expected)
+    half = later_binary_cross_entropy(logits.bfloat16(), steps, 7)
+    assert half.equal(later_binary_cross_entropy(logits.bfloat16().float(), steps, 7))
