@@ -45,11 +45,6 @@ VARIANTS = [
     Variant("bic", "method.rule=greedy"),
     Variant("dytox", "method.rule=greedy"),
     Variant("dytox", "method.repeats=3"),
-    Variant("dytox", "method.tune_order=by-class"),
-    *(  # where batch norm can move
-        Variant(row, "method.tune_mode=train, method.herd_again=true")
-        for row in ("podnet-resnet32", "afc-resnet32")
-    ),
     Variant("icarl", "method.divisor=all"),
     Variant("hfc", "method.drop_last=true"),
     Variant("foster", "method.beta=0.96, method.compress_beta=0.97"),  # the published pair
@@ -61,6 +56,15 @@ VARIANTS = [
     *(
         Variant(row, "method.beta=0, method.compress_beta=0") for row in ("foster", "foster+hfc")
     ),  # no weights of classes
+    # what recipes of the paper take from the authors' code
+    Variant("ssil", "method.replay_draws=repeated"),
+    Variant("foster", "method.network=boosted"),
+    Variant("afc", "method.importance_pass=train"),
+    Variant("dytox", "method.tune_order=by-class"),
+    *(  # where batch norm can move
+        Variant(row, "method.tune_mode=train, method.herd_again=true")
+        for row in ("podnet-resnet32", "afc-resnet32")
+    ),
 ]
 
 

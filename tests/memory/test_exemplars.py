@@ -269,3 +269,17 @@ def test_a_state_is_tensors_and_plain_data(tmp_path):
     loaded = ExemplarMemory(total=9)
     loaded.load_state_dict(torch.load(tmp_path / "memory.pt", weights_only=True))
     assert torch.equal(loaded.of(5), memory.of(5)) and loaded.per_class_limit == 4
+
+
+def test_a_class_is_chosen_again_by_the_rule_and_keeps_its_number_of_exemplars():
+    memory = ExemplarMemory(per_class=5, rule="closest")
+    features, positions = images(3, 30)
+    memory.update(3, features, positions.int())
+    before, moved = memory.of(3).tolist(), images(4, 30)[0]
+    memory.choose_again(3, moved, positions.int())
+    again = memory.of(3)
+    assert again.tolist() == positions[herding_order(moved, 5, rule="closest")].tolist()
+    assert again.dtype == torch.int64
+    assert again.tolist() not in (before, positions[herding_order(moved, 5)].tolist())
+    with pytest.raises(ValueError, match="no exemplars of class 4"):
+        memory.choose_again(4, moved, positions)
