@@ -28,7 +28,7 @@ from tune import existing, positive
 from avalanche_hfc.engine.progress import Progress
 from avalanche_hfc.recipes import override, recipe
 from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.pool import outcomes
+from avalanche_hfc.tasks.jobs import outcomes
 from avalanche_hfc.tasks.table import TableRun, train
 
 ARITHMETIC = {"train.precision": "bfloat16", "train.channels_last": "true"}

@@ -35,7 +35,12 @@ from avalanche_hfc.tasks.table import TableRun, train
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
 TRIAL = ("row", "values", "seed")  # the columns that name a trial
-SINCE_LINES = {"train.tf32": False, "train.channels_last": False}
+SINCE_LINES = {
+    "train.tf32": False,
+    "train.channels_last": False,
+    "train.checkpoint_activations": False,
+}
+GONE = {"train.micro_batch": None}  # which every line has
 Key = tuple[str, str, int]
 Grid = Mapping[str, tuple[str, ...]]
 Values = tuple[tuple[str, str], ...]  # pairs of a leaf and its value
@@ -250,6 +255,7 @@ def digest(run: TableRun) -> str:
     for leaf, usual in SINCE_LINES.items():
         if held[leaf] == usual:
             del held[leaf]
+    held |= GONE
     text = json.dumps(held, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -68,9 +68,7 @@ class PaperCell(NamedTuple):
 
     @property
     def row_name(self) -> str:
-        """The line of the table as `--only` names it: icarl, or icarl+hfc for the same with both
-        losses. Whatever the backbone.
-        """
+        """The line of the table as `--only` names it: icarl, or icarl+hfc with both losses."""
         return self.row + ("+hfc" if self.losses == "hfc" else "")
 
 

@@ -156,7 +156,9 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
     for command in ("resume", "report", "predict"):
         more = ("photos",) if command == "predict" else ()
         code, _, errors = hfc(command, "pretrained", *more)
-        again = re.search(r"is a pre-training, which its own command resumes: (hfc .*)", errors)
+        again = re.search(
+            r"is a pre-training run, not a training run. To resume it: (hfc .*)", errors
+        )
         assert code == 2 and "Traceback" not in errors
     code, _, errors = hfc(*again[1].replace("DATA", "images.npz").split()[1:])
     assert code == 0 and "epoch 2/2" in errors and "epoch 1/2" not in errors, errors
@@ -169,4 +171,4 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
     assert (tmp_path / "pretrained" / "encoder.safetensors").read_bytes() == weights
     for command in ("resume", "report"):
         code, _, errors = hfc(command, "pretrained")
-        assert code == 2 and "is a finished pre-training: --model.weights" in errors
+        assert code == 2 and "is a finished pre-training run: pass its encoder.safetensors" in errors

@@ -274,7 +274,7 @@ def test_a_value_that_some_rows_lack_is_used_where_it_is_and_said(script, tmp_pa
     code, _, err = script(
         "table_imagenet1000", "--only", "hfc", "--only", "joint", "--relation-weight", "0.5"
     )
-    assert code == 1 and "--relation-weight has no meaning for digits-b0-t1-joint@demo." in err
+    assert code == 1 and "--relation-weight has no effect on digits-b0-t1-joint@demo." in err
     assert given == {
         "digits-b0-t5-hfc@demo": {"method.relation_weight": 0.5},
         "digits-b0-t1-joint@demo": {},

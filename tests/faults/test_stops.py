@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -16,6 +15,7 @@ from strategy_runs import At
 from tiny_runs import rows_of, tiny_run, weights_of
 
 from avalanche_hfc.store.checkpoint import load_checkpoint, save_checkpoint
+from avalanche_hfc.store.rows import note_text
 from avalanche_hfc.store.run_folder import RunFolder
 
 
@@ -274,7 +274,7 @@ def test_a_pickle_in_the_place_of_a_state_is_not_run(tmp_path, recwarn):
     content = pickle.dumps(Harm(), protocol=2)
     (last / "state.pt").write_bytes(content)
     note = {"format": 1, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (last / "note.json").write_text(json.dumps(note))
+    (last / "note.json").write_text(note_text(note))
     assert load_checkpoint(tmp_path / "checkpoint", lambda note: None) is None
     assert (
         "more than tensors and plain data" in str(recwarn[0].message)
