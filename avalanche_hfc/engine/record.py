@@ -242,8 +242,6 @@ class Recorder(RankedPlugin):
     ) -> None:
         self.images += self._num_images
         losses = self._losses()
-        if self.rows is None or self.saver is None:
-            return
         row = {
             "step": self.step,
             "phase": phase,
@@ -257,8 +255,11 @@ class Recorder(RankedPlugin):
             ),
             "digest": digest(trained),
         }
-        self.rows.add("train", [row])
+        if self.rows is not None:
+            self.rows.add("train", [row])
         self.progress.epoch(row)
+        if self.saver is None:
+            return
         note = {
             "step": self.step,
             "inside": True,
