@@ -171,4 +171,6 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
     assert (tmp_path / "pretrained" / "encoder.safetensors").read_bytes() == weights
     for command in ("resume", "report"):
         code, _, errors = hfc(command, "pretrained")
-        assert code == 2 and "is a finished pre-training run: pass its encoder.safetensors" in errors
+        assert (
+            code == 2 and "is a finished pre-training run: pass its encoder.safetensors" in errors
+        )
