@@ -35,6 +35,10 @@ COLUMNS = (
 # of rows that miss their target: (beginning of the row, what it is compared with) -> cause
 CAUSES = {
     (
+        "memory: HFC training with checkpointed",
+        "activations kept",
+    ): "the gradients of the weights and the block being computed again are counted too",
+    (
         "both losses",
         "loops over classes and steps",
     ): "the loop is a lean one: it passes over absent classes and shares the softmax",

@@ -27,7 +27,8 @@ def rows() -> Iterator[Row]:
     for network in (vit, resnet):
         ours, kept = activations(checkpointed, network), activations({}, network)
         name = f"HFC training with checkpointed activations, {network().__class__.__name__}, b = 64"
-        yield Row(f"memory: {name}", KEPT, ours / 2**20, kept / 2**20, "MB", "≤ 0.35", 0.35)
+        target, limit = ("≤ 0.35", 0.35) if network is vit else ("none", math.inf)
+        yield Row(f"memory: {name}", KEPT, ours / 2**20, kept / 2**20, "MB", target, limit)
         yield time_row(f"time: {name}", KEPT, checkpointed, "≤ 1.45", 1.45, network)
     for option, given in OPTIONS.items():
         name = f"HFC training with {option}, TSAViT, b = 64"
