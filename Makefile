@@ -23,7 +23,7 @@ help:
 	@echo "make results      the pages on real images and their figures, and the tables of fidelity, from committed files"
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
-	@echo "make mutate       change one symbol at a time in formulas and strategies; every change must fail a test; RECORD=1: counts to experiments/results"
+	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
 	@echo "make faults       kill runs at twenty random moments, resume each time, compare with an unbroken run"
 
 $(READY): setup.cfg pyproject.toml constraints.txt

@@ -3,8 +3,9 @@
     python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out
     experiments/results/mutants.csv]
 
-In the formulas every mutant is tried. Of a strategy only what trains is changed, and a mutant is
-first held to the trajectory of its authors (tests/golden), then to the other tests of the method.
+Without --only the formulas are tried. With --only strategies or a file of them, only what trains is
+changed, and a mutant is first held to the trajectory of its authors (tests/golden), then to the
+other tests of the method; --every 6 tries a sixth.
 
 Each mutant is a fork of a process that has collected the tests: the changed function takes the
 place of the one imported, and the tests that cover it run until one fails. A mutant that no test
@@ -38,6 +39,7 @@ COVERED_BY = {  # the tests a group of files is held to
     "memory": ["tests/memory"],
     "metrics": ["tests/metrics"],
 }
+FORMULA_LAYERS = ("losses", "memory", "metrics")  # what is tried without --only
 FOLLOWED = {  # the recordings that a file of the strategies is held to
     "hfc.py": ["hfc_official", "hfc_paper"],
     "official.py": ["hfc_official"],
@@ -54,7 +56,11 @@ FOLLOWED = {  # the recordings that a file of the strategies is held to
     "_base/phases.py": ["podnet_released", "foster"],
 }
 TRAJECTORY = "tests/golden/test_trajectories.py::test_a_trajectory_of_the_authors_is_followed[{}]"
-OTHER_TESTS = ["tests/strategies/test_*.py", "tests/engine/test_phase_rates.py"]  # of the method
+OTHER_TESTS = [  # of these, the ones of the method
+    "tests/strategies/test_*.py",
+    "tests/engine/test_phase_rates.py",
+    "tests/contracts/test_contracts_*.py",
+]
 # constructor, state and checks of options train nothing
 UNTRAINED = {"__init__", "method_state", "load_method_state", "state_dict", "load", "<module>"}
 PROCESSES = 2
@@ -78,11 +84,11 @@ def say(text: str) -> None:
 def sources(only: str | None) -> list[Path]:
     found = [
         p
-        for layer in ("losses", "memory", "metrics")
+        for layer in FORMULA_LAYERS
         for p in sorted((PACKAGE / layer).glob("*.py"))
         if p.name != "__init__.py"
     ] + [PACKAGE / "strategies" / name for name in FOLLOWED]
-    chosen = [p for p in found if only is None or str(p.relative_to(PACKAGE)).startswith(only)]
+    chosen = [p for p in found if str(p.relative_to(PACKAGE)).startswith(only or FORMULA_LAYERS)]
     if not chosen:
         raise SystemExit(
             f"No file {only!r}. There are: {', '.join(str(p.relative_to(PACKAGE)) for p in found)}."
