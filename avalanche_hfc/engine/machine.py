@@ -3,6 +3,7 @@
 import os
 import platform
 import signal
+import subprocess
 import threading
 import warnings
 from pathlib import Path
@@ -67,6 +68,23 @@ def cpu() -> str:
     parts += [name for flag, name in VECTORS.items() if flag in flags][:1]
     parts += [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     return ", ".join(parts)
+
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def commit() -> dict[str, str]:
+    """The commit of this package where it runs from a git checkout, with "-dirty" if files were
+    changed; an empty dict elsewhere.
+    """
+    if not (CHECKOUT / ".git").exists():
+        return {}
+    command = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        said = subprocess.run([*command, "--exclude=*"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or not the user's folder
+        return {}
+    return {"commit": said.stdout.strip()}
 
 
 HOST_PACKAGES = {"avalanche", "qpsolvers"}

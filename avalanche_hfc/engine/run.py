@@ -23,7 +23,7 @@ from torch.utils.data import ConcatDataset
 from avalanche_hfc._types import Experience, Json, Strategy
 from avalanche_hfc.engine.build import Built
 from avalanche_hfc.engine.build import build as build_recipe
-from avalanche_hfc.engine.machine import Interrupts, cpu, default_workers, most_workers
+from avalanche_hfc.engine.machine import Interrupts, commit, cpu, default_workers, most_workers
 from avalanche_hfc.engine.progress import Progress, work_by_step
 from avalanche_hfc.engine.protocol import runnable
 from avalanche_hfc.engine.ranks import check_exact, check_same, on_first, together
@@ -124,7 +124,7 @@ def run(
         built = together(lambda: build(recipe, seed, **places, plugins=(recorder,)))
         strategy, benchmark = runnable(built.strategy), built.benchmark
         check_exact(built.strategy, benchmark)
-        notes = {"weights": loaded_from_file(strategy.model)}
+        notes = {"weights": loaded_from_file(strategy.model), **commit()}
         if set_aside is not None:
             notes |= on_first(partial(make_way, set_aside, run_folder, strategy))
             claim(stack, run_folder, values, seed)

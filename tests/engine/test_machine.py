@@ -1,5 +1,7 @@
 """The processor in words."""
 
+import subprocess
+
 import pytest
 
 from avalanche_hfc.engine import machine
@@ -53,3 +55,24 @@ def test_loader_processes_follow_from_the_device_and_the_ranks_of_a_machine(
     if ranks is not None:
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
     assert machine.default_workers(device) == expected
+
+
+def test_the_commit_is_told_of_a_checkout_and_whether_files_were_changed(tmp_path, monkeypatch):
+    def git(*words):
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(machine, "CHECKOUT", tmp_path)
+    assert machine.commit() == {}  # installed from a wheel
+    git("init")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-m", "first")
+    git("tag", "v1")
+    head = git("rev-parse", "HEAD")
+    assert machine.commit() == {"commit": head}
+    (tmp_path / "file").write_text("2")
+    assert machine.commit() == {"commit": f"{head}-dirty"}
