@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from avalanche_hfc._version import __version__
 
 if TYPE_CHECKING:
+    from avalanche_hfc.lab.trained_run import load_run
     from avalanche_hfc.losses import forgetting_compensation, official_hfc, relation_distillation
     from avalanche_hfc.models import TSAViT
     from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
     from avalanche_hfc.strategies import STRATEGIES, HFCStrategy, official_parts
-    from avalanche_hfc.tasks.trained_run import load_run
 
 # Avalanche imports qpsolvers, which warns when it is imported and finds no solver
 warnings.filterwarnings("ignore", "no QP solver found", UserWarning, "qpsolvers")

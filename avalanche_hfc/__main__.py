@@ -1,6 +1,6 @@
 """`python -m avalanche_hfc` is `hfc`."""
 
-from avalanche_hfc.cli import main
+from avalanche_hfc.lab.cli import main
 
 if __name__ == "__main__":
     main()

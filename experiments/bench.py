@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from avalanche_hfc.engine.machine import cpu, silence_host
-from avalanche_hfc.store.rows import RowFile
+from avalanche_hfc.lab.machine import cpu, silence_host
+from avalanche_hfc.lab.rows import RowFile
 
 COLUMNS = (
     "row",

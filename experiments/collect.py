@@ -13,7 +13,7 @@ from pathlib import Path
 
 from real_images.rows import merged, read, rows_of, write
 
-from avalanche_hfc.store.read import read_runs
+from avalanche_hfc.lab.read import read_runs
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from avalanche_hfc.recipes import DEMO_MEMORY
+from avalanche_hfc.lab import DEMO_MEMORY
 from avalanche_hfc.report.demo import draw_curves
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pandas as pd
 from tune import positive, train_all
 
-from avalanche_hfc.engine.machine import silence_host
-from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.rows import replace_file
+from avalanche_hfc.lab.table import TableRun
 from avalanche_hfc.report.numbers import Difference
-from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.tasks.table import TableRun
 
 
 class Variant(NamedTuple):

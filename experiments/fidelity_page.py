@@ -17,7 +17,7 @@ import pandas as pd
 from effects import difference, table
 
 from avalanche_hfc._types import Record
-from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.lab.rows import replace_file
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"

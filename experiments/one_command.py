@@ -2,7 +2,7 @@
 
 import sys
 
-from avalanche_hfc.cli import main
+from avalanche_hfc.lab.cli import main
 
 
 def hfc(*words: str) -> None:

@@ -25,11 +25,11 @@ from typing import NamedTuple
 import torch
 from tune import existing, positive
 
-from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.jobs import outcomes
-from avalanche_hfc.tasks.table import TableRun, train
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.jobs import outcomes
+from avalanche_hfc.lab.progress import Progress
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.table import TableRun, train
 
 ARITHMETIC = {"train.precision": "bfloat16", "train.channels_last": "true"}
 SEED = 0  # the paper has one run of each cell

@@ -25,10 +25,10 @@ from real_images.rows import (
 )
 from tune import existing
 
-from avalanche_hfc.engine.machine import silence_host
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.read import read_runs
-from avalanche_hfc.tasks.table import TableRun, train
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.read import read_runs
+from avalanche_hfc.lab.table import TableRun, train
 
 RECIPES = (MAPPED["herding-replay"], "cifar100-b0-t5-ncm@small", MAPPED["hfc"])
 

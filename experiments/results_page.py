@@ -9,9 +9,8 @@ trained.
 import argparse
 from pathlib import Path
 
-from real_images.page import files_of
-
 from avalanche_hfc.store.rows import replace_file
+from real_images.page import files_of
 
 
 def main() -> None:

@@ -22,14 +22,14 @@ from tqdm import tqdm
 from tune import GRIDS, existing, positive, train_all
 
 from avalanche_hfc._names import counted, lookup
-from avalanche_hfc.engine.machine import silence_host
-from avalanche_hfc.recipes.settings import MEM_SIZES
-from avalanche_hfc.recipes.tables import SPECS
-from avalanche_hfc.recipes.tuned import TUNED
-from avalanche_hfc.store.read import read_runs
-from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.plan import plan_all
-from avalanche_hfc.tasks.table import TableRun, runs_of
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.plan import plan_all
+from avalanche_hfc.lab.read import read_runs
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.settings import MEM_SIZES
+from avalanche_hfc.lab.table import TableRun, runs_of
+from avalanche_hfc.lab.tables import SPECS
+from avalanche_hfc.lab.tuned import TUNED
 
 TABLES = {shown.command.split(" --seeds")[0].removeprefix("hfc table "): shown for shown in SHOWN}
 

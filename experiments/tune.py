@@ -24,13 +24,13 @@ from real_images.rows import MEASURES
 from tqdm import tqdm
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.machine import silence_host
-from avalanche_hfc.recipes import Recipe, override, recipe, untuned
-from avalanche_hfc.recipes.user_methods import is_user_method
+from avalanche_hfc.lab import Recipe, override, recipe, untuned
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.rows import replace_file
+from avalanche_hfc.lab.run_folder import RunFolder, settings
+from avalanche_hfc.lab.table import TableRun, train
+from avalanche_hfc.lab.user_methods import is_user_method
 from avalanche_hfc.report.paper_table import values_of
-from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import RunFolder, settings
-from avalanche_hfc.tasks.table import TableRun, train
 
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class
@@ -230,7 +230,7 @@ def train_all(
     """Train runs, with a call of `written` after each; the reasons of those that failed."""
     import torch
 
-    from avalanche_hfc.tasks.jobs import outcomes
+    from avalanche_hfc.lab.jobs import outcomes
 
     torch.set_num_threads(1)  # also where all are trained in this process
     failed = []

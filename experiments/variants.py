@@ -14,9 +14,9 @@ import pandas as pd
 from tune import Trial, Trials, changed_of, parser_of, run_of, train_all
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.engine.machine import silence_host
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.report.numbers import Difference
-from avalanche_hfc.store.rows import replace_file
 
 SEEDS = (100, 101, 102)  # none of the tables'
 PLAIN = "default"

@@ -12,7 +12,7 @@ from pages import CONTRIBUTING, FENCE, ROOT, section
 
 TEXT = CONTRIBUTING.read_text()
 STEPS = section(TEXT, "## Add a method in six steps")
-HFC = "import sys; sys.argv[0] = 'hfc'; from avalanche_hfc.cli import main; main()"
+HFC = "import sys; sys.argv[0] = 'hfc'; from avalanche_hfc.lab.cli import main; main()"
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 from pages import README, table
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.recipes import METHODS, all_names, override, recipe
-from avalanche_hfc.recipes.describe import text_of
+from avalanche_hfc.lab import METHODS, all_names, override, recipe
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.describe import text_of
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"

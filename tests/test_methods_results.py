@@ -7,7 +7,7 @@ import pytest
 from pages import DOCS, GENERATED, PAGES, ROOT, name_of
 from result_numbers import blocks, items, numbers, read_forms, untold
 
-from avalanche_hfc.recipes import FURTHER_TABLES, recipe
+from avalanche_hfc.lab import FURTHER_TABLES, recipe
 from avalanche_hfc.report.paper_table import table_of
 from avalanche_hfc.report.tables import comparison_grid, markdown
 

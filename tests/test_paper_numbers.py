@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from avalanche_hfc.recipes.options import METHODS
+from avalanche_hfc.lab.options import METHODS
 
 ROOT = Path(__file__).parents[1]
 TEX = Path(os.environ.get("HFC_PAPER_TEX") or ROOT.parent / "shared" / "paper" / "hfc.tex")

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from pages import DOCS, GENERATED, README, ROOT, section
 
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.store.run_folder import settings
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.run_folder import settings
 
 ROWS = ROOT / "experiments" / "results" / "real-images"
 OWN_FIGURES = "small-*.png"

@@ -10,7 +10,7 @@ import pandas as pd
 from mutations import mutations
 from pages import DOCS, GENERATED, PAGES, name_of, table, tables
 
-from avalanche_hfc.recipes import DEMO_METHODS
+from avalanche_hfc.lab import DEMO_METHODS
 from avalanche_hfc.report.demo import summary_of
 
 ROOT = Path(__file__).parents[1]

@@ -16,14 +16,14 @@ from click.testing import CliRunner
 from pages import DOCS, ROOT, code_blocks, table
 from torch.utils.data import TensorDataset
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.cli.options import overrides_of
-from avalanche_hfc.engine.record import class_rows, confusion_rows, counts_of
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli.options import overrides_of
+from avalanche_hfc.lab.record import class_rows, confusion_rows, counts_of
+from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.memory.herding import MOST_BYTES
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.metrics.counts import count
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 PAGE = DOCS / "scale.md"
 SBATCH = ROOT / "examples" / "table.sbatch"

@@ -129,7 +129,7 @@ def test_the_command_hfc_is_declared_and_leads_to_a_function():
     entry = next(
         entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "hfc"
     )
-    assert entry.value == "avalanche_hfc.cli:main"
+    assert entry.value == "avalanche_hfc.lab.cli:main"
     assert callable(entry.load())
 
 

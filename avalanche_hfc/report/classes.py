@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from avalanche_hfc.lab.read import RunData
 from avalanche_hfc.report.blocks import Cell, Fold, Heat, Pictures, Table, Text
 from avalanche_hfc.report.comparisons import Comparison
 from avalanche_hfc.report.numbers import (
@@ -24,7 +25,6 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
-from avalanche_hfc.store.read import RunData
 
 MOST_FALLS = 10
 MOST_NAMES = 20  # of classes that were never learned
@@ -200,9 +200,9 @@ def pictures_of_recipe(
     """
 
     def find(run: RunData) -> ImageAt:
-        from avalanche_hfc.engine.data import build_benchmark
-        from avalanche_hfc.store.data_files import read_records, refuse_other_data
-        from avalanche_hfc.store.run_folder import RunFolder, recipe_of
+        from avalanche_hfc.lab.data import build_benchmark
+        from avalanche_hfc.lab.data_files import read_records, refuse_other_data
+        from avalanche_hfc.lab.run_folder import RunFolder, recipe_of
 
         folder, known = RunFolder(run.path), read_records(run.path)
         recipe = recipe_of(folder, allow_code=allow_code)

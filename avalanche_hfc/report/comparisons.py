@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from avalanche_hfc._types import Json, Record
+from avalanche_hfc.lab.read import Group, RunData, group_runs, is_continued, shared_name
 from avalanche_hfc.report.figures import LineKey, assign_colours
 from avalanche_hfc.report.numbers import over_seeds
 from avalanche_hfc.report.tables import KEYS
-from avalanche_hfc.store.read import Group, RunData, group_runs, is_continued, shared_name
 
 PROTOCOL = ("dataset", "base_fraction", "num_steps", "class_order")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from avalanche_hfc.recipes import DEMO_MEMORY, DEMO_METHODS, FURTHER_TABLES
+from avalanche_hfc.lab import DEMO_MEMORY, DEMO_METHODS, FURTHER_TABLES
+from avalanche_hfc.lab.read import RunData, read_runs
+from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.report.figures import (
     FOR_PRINT,
     Curve,
@@ -20,8 +22,6 @@ from avalanche_hfc.report.numbers import UNITS, per_run
 from avalanche_hfc.report.page import write_report as write_page
 from avalanche_hfc.report.paper_table import steps_of
 from avalanche_hfc.report.tables import spread
-from avalanche_hfc.store.read import RunData, read_runs
-from avalanche_hfc.store.rows import replace_file
 
 COLUMNS = "method seed step classes images accuracy average forgetting fh seconds".split()
 DEFINITIONS = (

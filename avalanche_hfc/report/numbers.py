@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from avalanche_hfc._types import Json
-from avalanche_hfc.store.read import Group, RunData
-from avalanche_hfc.store.run_folder import LOSS
+from avalanche_hfc.lab.read import Group, RunData
+from avalanche_hfc.lab.run_folder import LOSS
 
 NO_DIFFERENCE = "(none)"
 TEST = "a paired t-test at the 5 % level"

@@ -9,6 +9,8 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
+from avalanche_hfc.lab.read import read_runs
+from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.report.blocks import Heading, Plot, Report, Section
 from avalanche_hfc.report.classes import PicturesOfRun, classes, exemplars
 from avalanche_hfc.report.comparisons import Comparison, comparisons_of, subtitle, title
@@ -25,8 +27,6 @@ from avalanche_hfc.report.figures import (
 from avalanche_hfc.report.numbers import shared_class_table
 from avalanche_hfc.report.recipe_values import acting, losses, origins, recipe_values
 from avalanche_hfc.report.results import accuracy, evenness, paper_numbers, results
-from avalanche_hfc.store.read import read_runs
-from avalanche_hfc.store.rows import replace_file
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -12,10 +12,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from avalanche_hfc._types import Json, Options, Record
-from avalanche_hfc.recipes import SCALES, TABLES, PaperCell, Recipe, TableCell, recipe
-from avalanche_hfc.recipes.listing import ALL_TABLES
-from avalanche_hfc.recipes.options import CANNOT_RUN, UPPER_BOUNDS
-from avalanche_hfc.recipes.signatures import method_class
+from avalanche_hfc.lab import SCALES, TABLES, PaperCell, Recipe, TableCell, recipe
+from avalanche_hfc.lab.listing import ALL_TABLES
+from avalanche_hfc.lab.options import CANNOT_RUN, UPPER_BOUNDS
+from avalanche_hfc.lab.read import RunData
+from avalanche_hfc.lab.rows import replace_file
+from avalanche_hfc.lab.run_folder import as_json
+from avalanche_hfc.lab.signatures import method_class
 from avalanche_hfc.report.figures import (
     FOR_PRINT,
     PRINT,
@@ -37,9 +40,6 @@ from avalanche_hfc.report.tables import (
     measures_grid,
     paper_grid,
 )
-from avalanche_hfc.store.read import RunData
-from avalanche_hfc.store.rows import replace_file
-from avalanche_hfc.store.run_folder import as_json
 
 
 class Line(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from avalanche_hfc.lab.read import Group
+from avalanche_hfc.lab.run_folder import LOSS, settings
 from avalanche_hfc.report.blocks import Cell, Fold, Plot, Table, Text
 from avalanche_hfc.report.comparisons import Comparison, plain, verdicts
 from avalanche_hfc.report.figures import Curve, Panel
 from avalanche_hfc.report.numbers import activity, loss_terms, over_epochs
-from avalanche_hfc.store.read import Group
-from avalanche_hfc.store.run_folder import LOSS, settings
 
 
 def recipe_values(comparison: Comparison) -> list:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from avalanche_hfc.lab.read import Group
 from avalanche_hfc.report.blocks import Cell, Fold, Plot, Table, Text
 from avalanche_hfc.report.comparisons import (
     DEFINITIONS,
@@ -27,7 +28,6 @@ from avalanche_hfc.report.numbers import (
     per_step,
 )
 from avalanche_hfc.report.tables import compare, number, spread
-from avalanche_hfc.store.read import Group
 
 
 def paper_numbers(groups: Sequence[Group], paper: pd.DataFrame) -> dict[tuple[int, str], pd.Series]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from avalanche_hfc.recipes import METHODS
+from avalanche_hfc.lab import METHODS
 from avalanche_hfc.report.numbers import NO_DIFFERENCE, ONE_SEED, TEST, Difference
 
 KEYS = (

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._names import joined
+from avalanche_hfc.lab.read import Group, RunData
 from avalanche_hfc.report.blocks import Cell, Command, Report, Table, Text
 from avalanche_hfc.report.comparisons import Comparison, duration
 from avalanche_hfc.report.numbers import (
@@ -26,7 +27,6 @@ from avalanche_hfc.report.numbers import (
 )
 from avalanche_hfc.report.page import make_report
 from avalanche_hfc.report.tables import NOTHING, number, spread
-from avalanche_hfc.store.read import Group, RunData
 
 MOST_CLASSES = 5  # that a sentence names
 FEW_SEEDS = 5  # below this number a test finds large differences only

@@ -20,13 +20,13 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from avalanche_hfc.engine.machine import silence_host
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.table import TableRun, train
 from avalanche_hfc.memory import ExemplarMemory, herding_order
 from avalanche_hfc.metrics.counts import count
 from avalanche_hfc.models import GrowingLinear
-from avalanche_hfc.recipes import recipe
 from avalanche_hfc.report import write_report
-from avalanche_hfc.tasks.table import TableRun, train
 from experiments.benches.losses import backward, batch, both, cross_entropy_and_distillation
 from experiments.benches.timing import Row, Work, side_by_side
 

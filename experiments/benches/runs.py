@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from avalanche_hfc.engine import record as recorder
-from avalanche_hfc.engine.run import run
-from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab import record as recorder
+from avalanche_hfc.lab.run import run
 from experiments.benches.timing import Row
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from avalanche_hfc.engine.run import run
-from avalanche_hfc.recipes import Recipe, override, recipe
+from avalanche_hfc.lab import Recipe, override, recipe
+from avalanche_hfc.lab.run import run
 from experiments.benches.timing import Row, side_by_side
 
 FEW, MANY = 1, 5

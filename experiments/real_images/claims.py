@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._names import joined
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.recipes.tables import EIGHT, FH_ROWS
+from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.tables import EIGHT, FH_ROWS
 from avalanche_hfc.report.numbers import ONE_SEED, TEST, Difference
 from avalanche_hfc.report.tables import Grid, markdown
 from real_images.tables import ABLATION, COMPARISON, PLUG_AND_PLAY, PROTOCOLS, Shown

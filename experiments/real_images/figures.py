@@ -11,8 +11,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.recipes.tables import EIGHT, HOSTS, PRACTICAL
+from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.read import RunData
+from avalanche_hfc.lab.tables import EIGHT, HOSTS, PRACTICAL
 from avalanche_hfc.report.figures import (
     FOR_PRINT,
     HEAT,
@@ -26,7 +27,6 @@ from avalanche_hfc.report.figures import (
     text_settings,
 )
 from avalanche_hfc.report.numbers import shared_class_table
-from avalanche_hfc.store.read import RunData
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED
 from real_images.tables import COMPARISON, NO_LOGITS, PLUG_AND_PLAY, rows_shown

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._names import joined
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
+from avalanche_hfc.lab.options import UPPER_BOUNDS
 from avalanche_hfc.report.paper_table import paper_of
 from avalanche_hfc.report.tables import markdown, measures_grid
 from real_images.claims import (

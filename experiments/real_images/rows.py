@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.recipes import FURTHER_TABLES, recipe
-from avalanche_hfc.recipes.listing import tables_of
-from avalanche_hfc.recipes.options import UPPER_BOUNDS
-from avalanche_hfc.report.paper_table import values_of
-from avalanche_hfc.store.read import RunData
-from avalanche_hfc.store.rows import RowFile, read_rows, replace_file
-from avalanche_hfc.store.run_folder import COLUMNS as RUN_COLUMNS
-from avalanche_hfc.store.run_folder import (
+from avalanche_hfc.lab import FURTHER_TABLES, recipe
+from avalanche_hfc.lab.listing import tables_of
+from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.read import RunData
+from avalanche_hfc.lab.rows import RowFile, read_rows, replace_file
+from avalanche_hfc.lab.run_folder import COLUMNS as RUN_COLUMNS
+from avalanche_hfc.lab.run_folder import (
     DATA_PLACE,
     TIMES,
     RunFolder,
@@ -24,6 +23,7 @@ from avalanche_hfc.store.run_folder import (
     read_recipe_note,
     settings,
 )
+from avalanche_hfc.report.paper_table import values_of
 
 MEASURES = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")
 VERSIONS = ("avalanche_hfc", "avalanche-lib", "torch", "torchvision", "timm", "numpy", "python")

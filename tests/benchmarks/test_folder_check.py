@@ -13,7 +13,7 @@ from PIL import Image
 
 from avalanche_hfc.benchmarks import split_folder
 from avalanche_hfc.benchmarks.check import check_data, check_folder
-from avalanche_hfc.cli.look import data
+from avalanche_hfc.lab.cli.look import data
 
 
 def picture(path, seed=0, size=(20, 24), grey=False):
@@ -244,7 +244,7 @@ def test_the_command_says_what_it_found_and_ends_with_1_where_training_would_sto
 
 def test_the_command_needs_neither_torch_nor_avalanche(folder):
     code = (
-        "import sys; from avalanche_hfc.cli.main import commands\n"
+        "import sys; from avalanche_hfc.lab.cli.main import commands\n"
         f"try: commands(['data', 'check', {str(folder)!r}])\n"
         "finally: print(*{'torch', 'avalanche', 'timm', 'pandas'} & set(sys.modules))"
     )

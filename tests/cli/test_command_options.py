@@ -11,9 +11,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.cli.options import NEAR, RecipeCommand
-from avalanche_hfc.recipes import all_names, recipe
+from avalanche_hfc.lab import all_names, recipe
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli.options import NEAR, RecipeCommand
 
 NAME = "digits-b0-t5-hfc@demo"
 

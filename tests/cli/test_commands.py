@@ -43,7 +43,7 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, ar
 def test_help_and_version_need_neither_torch_nor_avalanche(tmp_path):
     code = (
         "import sys; sys.argv = ['hfc', '--help']\n"
-        "from avalanche_hfc.cli import main\n"
+        "from avalanche_hfc.lab.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print({'torch', 'avalanche', 'pandas', 'matplotlib'} & set(sys.modules))"
     )

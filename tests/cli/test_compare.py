@@ -14,9 +14,9 @@ from image_folders import COLOURS, content, hfc, make_folder, noisy
 from PIL import Image
 from safetensors.torch import save_file
 
-from avalanche_hfc.cli import tables
-from avalanche_hfc.cli.main import main
-from avalanche_hfc.tasks import compare, plan
+from avalanche_hfc.lab import compare, plan
+from avalanche_hfc.lab.cli import tables
+from avalanche_hfc.lab.cli.main import main
 
 CLASSES = list(COLOURS)[:5]
 METHODS = ("ncm", "herding-replay")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from image_folders import content, hfc
 
-from avalanche_hfc.cli.main import main
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.recipes.by_name import all_names
-from avalanche_hfc.tasks.trained_run import load_run
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.by_name import all_names
+from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.trained_run import load_run
 
 NAME = "digits-b0-t5-hfc@demo"
 QUICK = "--epochs 1 --train-per-class 8 --test-per-class 8 --batch-size 8".split()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.recipes import TABLES, all_names, recipe
-from avalanche_hfc.recipes.tables import FURTHER_TABLES
+from avalanche_hfc.lab import TABLES, all_names, recipe
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.tables import FURTHER_TABLES
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def said(*arguments):
 def told(*arguments):
     """Exit code and words of a mistake, through the entry point."""
     code = (
-        f"import sys; sys.argv = ['hfc', *{arguments!r}]; from avalanche_hfc.cli import main; "
+        f"import sys; sys.argv = ['hfc', *{arguments!r}]; from avalanche_hfc.lab.cli import main; "
         "main()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -153,7 +153,7 @@ def test_a_mistake_is_answered_with_the_near_ones_and_exit_code_2(arguments, wor
 def test_list_needs_no_torch():
     for arguments in (("list",), ("list", "cifar100-*-hfc@*")):
         code = (
-            f"import sys; sys.argv = ['hfc', *{arguments!r}]\nfrom avalanche_hfc.cli import main\nmain()\n"
+            f"import sys; sys.argv = ['hfc', *{arguments!r}]\nfrom avalanche_hfc.lab.cli import main\nmain()\n"
             "print({'torch', 'avalanche', 'numpy', 'pandas'} & set(sys.modules))"
         )
         result = subprocess.run(

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.recipes import FURTHER_TABLES
-from avalanche_hfc.recipes.options import ONE_PASS
+from avalanche_hfc.lab import FURTHER_TABLES
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 
 ROWS = ("finetune", "finetune+hfc", "joint", "avalanche-joint")

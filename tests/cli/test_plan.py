@@ -9,14 +9,14 @@ import torch
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 from strategy_runs import At
 
-from avalanche_hfc.cli.plan import duration, size
-from avalanche_hfc.engine.build import build_model, build_strategy
-from avalanche_hfc.engine.data import build_benchmark
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.recipes.describe import phases_by_step
-from avalanche_hfc.tasks import plan as plan_module
-from avalanche_hfc.tasks.memory import fits, image_bytes
-from avalanche_hfc.tasks.plan import (
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab import plan as plan_module
+from avalanche_hfc.lab.build import build_model, build_strategy
+from avalanche_hfc.lab.cli.plan import duration, size
+from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.describe import phases_by_step
+from avalanche_hfc.lab.memory import fits, image_bytes
+from avalanche_hfc.lab.plan import (
     CHECKPOINTS,
     RUN_SECONDS,
     Measured,
@@ -30,7 +30,7 @@ from avalanche_hfc.tasks.plan import (
     shortened_recipe,
     some,
 )
-from avalanche_hfc.tasks.table import cells_of
+from avalanche_hfc.lab.table import cells_of
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
 
@@ -205,7 +205,7 @@ def test_a_table_is_the_sum_of_its_runs_and_each_method_is_timed_once(monkeypatc
         lambda own, *args: measured.append(own.name) or measure(own, *args),
     )
     cells = cells_of("fh", "demo", ["icarl", "hfc"])
-    monkeypatch.setattr("avalanche_hfc.tasks.table.cells_of", lambda table, scale: cells)
+    monkeypatch.setattr("avalanche_hfc.lab.table.cells_of", lambda table, scale: cells)
     said = hfc("plan", "fh", "--seeds", "3", "--batches", "1", "--device", "cpu")
     alone = [plan(recipe(entry.recipe), batches=1) for entry in cells]
     lines = {line.split()[0]: line for line in said.splitlines()}

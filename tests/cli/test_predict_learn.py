@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
-from avalanche_hfc.cli.main import commands
-from avalanche_hfc.engine.data import build_benchmark
-from avalanche_hfc.engine.run import run
-from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.store.read import group_runs, read_runs
-from avalanche_hfc.store.run_folder import TIMES
-from avalanche_hfc.tasks.learn import accuracies
-from avalanche_hfc.tasks.predict import predict
-from avalanche_hfc.tasks.trained_run import FinishedRun, load_run
+from avalanche_hfc.lab import Recipe, override, recipe
+from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.learn import accuracies
+from avalanche_hfc.lab.predict import predict
+from avalanche_hfc.lab.read import group_runs, read_runs
+from avalanche_hfc.lab.run import run
+from avalanche_hfc.lab.run_folder import TIMES
+from avalanche_hfc.lab.trained_run import FinishedRun, load_run
 
 OLD, NEW = list(COLOURS)[:4], list(COLOURS)[4:6]
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]

@@ -11,9 +11,9 @@ from image_folders import make_folder
 from PIL import Image
 
 from avalanche_hfc.benchmarks import unlabelled
-from avalanche_hfc.cli import main
-from avalanche_hfc.recipes.pretraining import PretrainRecipe
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab.cli import main
+from avalanche_hfc.lab.pretraining import PretrainRecipe
+from avalanche_hfc.lab.run_folder import RunFolder
 
 TINY = (
     "--image-size", "16", "--patch-size", "8", "--msa-blocks", "2", "--epochs", "2",
@@ -31,7 +31,7 @@ RUN = (
 def hfc(tmp_path, monkeypatch, capsys):
     """The command in a folder with four classes of photos: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.cli.options.silence_host", lambda: None)
+    monkeypatch.setattr("avalanche_hfc.lab.cli.options.silence_host", lambda: None)
     make_folder(tmp_path / "photos", ["ant", "bee", "cat", "dog"])
 
     def call(*arguments):
@@ -135,7 +135,7 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
 ):
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     np.savez("images.npz", x_train=pixels, y_train=np.zeros(12, dtype=int))
-    from avalanche_hfc.engine.pretrain import Pretraining, Saver
+    from avalanche_hfc.lab.pretrain import Pretraining, Saver
 
     train_epoch, after = Pretraining.train_epoch, 0
 

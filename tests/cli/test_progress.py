@@ -13,12 +13,12 @@ from itertools import pairwise
 
 import pytest
 
-from avalanche_hfc.cli.run_progress import RunBar
-from avalanche_hfc.cli.tables import TableRunBar, time_left
-from avalanche_hfc.engine.progress import TEACHER, TRAINING, Progress, work_by_step
-from avalanche_hfc.engine.record import Recorder
-from avalanche_hfc.engine.run import run
-from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.cli.run_progress import RunBar
+from avalanche_hfc.lab.cli.tables import TableRunBar, time_left
+from avalanche_hfc.lab.progress import TEACHER, TRAINING, Progress, work_by_step
+from avalanche_hfc.lab.record import Recorder
+from avalanche_hfc.lab.run import run
 
 TINY = {"epochs": "2", "batch_size": "64", "embed_dim": "16", "msa_blocks": "1"}
 
@@ -115,7 +115,7 @@ def test_the_time_left_is_right_within_a_fifth_after_a_tenth(tmp_path, monkeypat
             pass_time(self, strategy, len(strategy.phase_running.batch[1])),
             phase(self, strategy, **kwargs)),
     )  # fmt: skip
-    from avalanche_hfc.engine import run as engine
+    from avalanche_hfc.lab import run as engine
 
     judge = engine.judge
     monkeypatch.setattr(

@@ -9,13 +9,13 @@ import torch.distributed.launcher.api as api
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from avalanche_hfc.cli import main, ranks
-from avalanche_hfc.cli.ranks import LOST, launch
-from avalanche_hfc.cli.train import moved_before
-from avalanche_hfc.engine import ranks as engine_ranks
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.table import TableRun
+from avalanche_hfc.lab import ranks as engine_ranks
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.cli import main, ranks
+from avalanche_hfc.lab.cli.ranks import LOST, launch
+from avalanche_hfc.lab.cli.train import moved_before
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.table import TableRun
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def ended(monkeypatch, capsys, rank, error):
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setattr(sys.modules["avalanche_hfc.cli.main"], "commands", fail)
+    monkeypatch.setattr(sys.modules["avalanche_hfc.lab.cli.main"], "commands", fail)
     with pytest.raises(SystemExit) as stop:
         main()
     return stop.value.code, capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from synthetic_runs import write_run
 
-from avalanche_hfc.cli.main import commands, main
+from avalanche_hfc.lab.cli.main import commands, main
 
 
 def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
@@ -42,10 +42,10 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(
 def test_pictures_of_exemplars_come_from_the_data_of_the_recipe(tmp_path):
     import json
 
-    from avalanche_hfc.engine.data import build_benchmark
-    from avalanche_hfc.recipes import recipe
+    from avalanche_hfc.lab import recipe
+    from avalanche_hfc.lab.data import build_benchmark
+    from avalanche_hfc.lab.read import read_runs
     from avalanche_hfc.report import pictures_of_recipe
-    from avalanche_hfc.store.read import read_runs
 
     folder = write_run(tmp_path, seed=3)
     chosen = recipe("digits-b0-t5-hfc@demo")

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from tiny_runs import rows_of
 
-from avalanche_hfc.cli import main
-from avalanche_hfc.cli.run_progress import RunBar, TensorBoardBar
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.cli import main
+from avalanche_hfc.lab.cli.run_progress import RunBar, TensorBoardBar
+from avalanche_hfc.lab.run_folder import RunFolder
 
 pytestmark = pytest.mark.quick  # the run of that tier
 NAME = "digits-b0-t5-hfc@demo"
@@ -24,7 +24,7 @@ def hfc(tmp_path, monkeypatch, capsys):
     """The command in an empty folder: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "avalanche_hfc.cli.options.silence_host", lambda: None
+        "avalanche_hfc.lab.cli.options.silence_host", lambda: None
     )  # it lasts as long as the process
 
     def call(*arguments):
@@ -196,7 +196,7 @@ def test_on_a_terminal_lines_tell_the_steps_and_a_bar_loss_speed_and_time_left(m
 
 def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("avalanche_hfc.cli.run_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("avalanche_hfc.lab.cli.run_progress.time.monotonic", lambda: now[0])
     bar = RunBar("a run")
     now[0] = 31
     told(bar)

@@ -3,9 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.look import selftest as command
-from avalanche_hfc.tasks import selftest
-from avalanche_hfc.tasks.selftest import Failed, checks
+from avalanche_hfc.lab import selftest
+from avalanche_hfc.lab.cli.look import selftest as command
+from avalanche_hfc.lab.selftest import Failed, checks
 
 pytestmark = pytest.mark.quick
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from image_folders import hfc
 
-from avalanche_hfc.cli.main import main
-from avalanche_hfc.tasks import jobs
-from avalanche_hfc.tasks.table import cells_of, runs_of
+from avalanche_hfc.lab import jobs
+from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.table import cells_of, runs_of
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def nothing_runs(monkeypatch):
     def refused(*args, **kwargs):
         raise AssertionError("a run")
 
-    monkeypatch.setattr("avalanche_hfc.tasks.jobs.outcomes", refused)
+    monkeypatch.setattr("avalanche_hfc.lab.jobs.outcomes", refused)
 
 
 def test_device_data_and_disk_are_refused_once_before_the_first_run(
@@ -48,7 +48,7 @@ def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
     tmp_path, monkeypatch, capsys, nothing_runs, where, given, said
 ):
     node = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0})
-    monkeypatch.setattr("avalanche_hfc.tasks.jobs.cluster", lambda **_: nullcontext(node))
+    monkeypatch.setattr("avalanche_hfc.lab.jobs.cluster", lambda **_: nullcontext(node))
     device = ["--on", "ray"] if where == "ray" else ["--device", "cpu"]
     words = ["hfc", *TWO, *device, *given.split(), "--out", str(tmp_path / "runs")]
     monkeypatch.setattr("sys.argv", words)

@@ -12,11 +12,10 @@ import pytest
 from image_folders import hfc
 from waiting import PATIENCE, wait_for
 
-from avalanche_hfc.cli.tables import reason, steps_done
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.run_folder import TIMES, RunFolder
-from avalanche_hfc.tasks import jobs
-from avalanche_hfc.tasks.table import TableRun
+from avalanche_hfc.lab import jobs, recipe
+from avalanche_hfc.lab.cli.tables import reason, steps_done
+from avalanche_hfc.lab.run_folder import TIMES, RunFolder
+from avalanche_hfc.lab.table import TableRun
 
 ROWS = ("--only", "hfc", "--only", "herding-replay")
 TABLE = ("table", "demo", *ROWS, "--epochs", "2")
@@ -44,7 +43,7 @@ def lock_of_a_run_under_way(out):
 def test_a_table_on_ray_whose_worker_is_killed_ends_with_the_rows_of_an_unbroken_one(tmp_path):
     pytest.importorskip("ray")
     hfc(*TABLE, "--out", tmp_path / "here")
-    code = "import sys; sys.argv[0] = 'hfc'; from avalanche_hfc.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'hfc'; from avalanche_hfc.lab.cli import main; main()"
     arguments = [*TABLE, "--out", str(tmp_path / "ray"), "--on", "ray", "--jobs", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True

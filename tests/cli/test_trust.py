@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 
-from avalanche_hfc.cli.main import commands, main
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.run_folder import TIMES
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.cli.main import commands, main
+from avalanche_hfc.lab.run_folder import TIMES
 
 METHOD = """
 from avalanche_hfc.strategies import HerdingReplay

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from image_folders import COLOURS, TINY, content, hfc, make_folder, noisy
 
-from avalanche_hfc.engine.build import build_model, build_strategy
-from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.describe import command
-from avalanche_hfc.recipes.user_data import with_data
+from avalanche_hfc.lab import Recipe, override, recipe
+from avalanche_hfc.lab.build import build_model, build_strategy
+from avalanche_hfc.lab.describe import command
+from avalanche_hfc.lab.user_data import with_data
 
 METHODS = """
 from avalanche.training.supervised import Naive

@@ -6,10 +6,10 @@ from contract_ranks import BY_NAME, distance, do, on_ranks
 from contract_runs import LR
 from tiny_runs import check_rows, rows_of
 
-from avalanche_hfc.engine.ranks import backend_for
+from avalanche_hfc.lab.ranks import backend_for
+from avalanche_hfc.lab.run_folder import RunFolder
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.ranks import Share
-from avalanche_hfc.store.run_folder import RunFolder
 
 # Rounding grows by itself in AFC, see `AMPLIFIED`: it has a lower rate in float32, chosen so that
 # one rank with turned rows is within the bound.

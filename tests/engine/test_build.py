@@ -12,12 +12,12 @@ import torch
 from avalanche.training.plugins import SupervisedPlugin
 
 from avalanche_hfc.benchmarks import class_order
-from avalanche_hfc.engine.build import build, build_model, build_optimizer, build_strategy
-from avalanche_hfc.engine.data import build_benchmark, plan_of
-from avalanche_hfc.engine.schedule import SchedulePlugin, lr_of
+from avalanche_hfc.lab import Recipe, all_names, override, recipe
+from avalanche_hfc.lab.build import build, build_model, build_optimizer, build_strategy
+from avalanche_hfc.lab.data import build_benchmark, plan_of
+from avalanche_hfc.lab.schedule import SchedulePlugin, lr_of
 from avalanche_hfc.models import DyToxModel, ResNet18, ResNet32, TSAViT, ViT
 from avalanche_hfc.plugins.official import WarmUpCosinePlugin
-from avalanche_hfc.recipes import Recipe, all_names, override, recipe
 from avalanche_hfc.strategies import STRATEGIES
 
 NAMES = all_names()

@@ -8,8 +8,8 @@ from avalanche.training.plugins import SupervisedPlugin
 from timm.optim import param_groups_weight_decay
 from torch import nn
 
-from avalanche_hfc.engine.build import build, build_model, build_optimizer
-from avalanche_hfc.recipes import all_names, override, recipe
+from avalanche_hfc.lab import all_names, override, recipe
+from avalanche_hfc.lab.build import build, build_model, build_optimizer
 
 
 def by_name(optimizer, model):

@@ -10,8 +10,8 @@ import torch
 from strategy_runs import At
 from tiny_runs import TinyRecipe, tiny_run
 
+from avalanche_hfc.lab.run_folder import RunFolder
 from avalanche_hfc.metrics import evaluate
-from avalanche_hfc.store.run_folder import RunFolder
 
 
 def diverging(recipe, seed, **options):

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from avalanche_hfc.engine.machine import Interrupts
+from avalanche_hfc.lab.machine import Interrupts
 
 
 def press_ctrl_c():

@@ -11,7 +11,7 @@ from strategy_runs import At, jitter
 from tiny_runs import rows_of, tiny_run
 from torch.utils.data import DataLoader
 
-from avalanche_hfc.engine.machine import Interrupts, most_workers
+from avalanche_hfc.lab.machine import Interrupts, most_workers
 
 PR_GET_PDEATHSIG = 2
 
@@ -60,7 +60,7 @@ def test_a_run_with_them_that_is_resumed_inside_a_step_ends_like_an_unbroken_one
 @pytest.mark.parametrize(("given", "processes"), [({}, 1), ({"num_workers": 0}, 0)])
 def test_a_run_that_names_none_has_those_of_its_device(tmp_path, monkeypatch, given, processes):
     asked = []
-    monkeypatch.setattr("avalanche_hfc.engine.run.default_workers", lambda d: asked.append(d) or 1)
+    monkeypatch.setattr("avalanche_hfc.lab.run.default_workers", lambda d: asked.append(d) or 1)
     begun = []
     start = DataLoader.__init__
     monkeypatch.setattr(

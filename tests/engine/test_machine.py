@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from avalanche_hfc.engine import machine
+from avalanche_hfc.lab import machine
 
 INTEL = (
     "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Big CPU\nflags\t\t: sse "

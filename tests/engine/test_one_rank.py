@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.store.run_folder import TIMES, RunFolder
-from avalanche_hfc.tasks.table import TableRun, train
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.run_folder import TIMES, RunFolder
+from avalanche_hfc.lab.table import TableRun, train
 
 HELD = Path(__file__).with_name("one_rank.json")
 RUNS = ("digits-b0-t5-hfc@demo", "digits-b0-t5-icarl+hfc@demo", "digits-b0-t5-podnet@demo")

@@ -10,9 +10,9 @@ import torch
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 
-from avalanche_hfc.engine.schedule import SchedulePlugin
-from avalanche_hfc.recipes import all_names, recipe
-from avalanche_hfc.recipes.options import ONE_PASS
+from avalanche_hfc.lab import all_names, recipe
+from avalanche_hfc.lab.options import ONE_PASS
+from avalanche_hfc.lab.schedule import SchedulePlugin
 
 NAMES = all_names("paper")
 

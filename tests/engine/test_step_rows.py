@@ -10,12 +10,12 @@ from room import at_most_more
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from avalanche_hfc.engine import record
-from avalanche_hfc.engine.record import class_rows, confusion_rows, counts_of, judge
+from avalanche_hfc.lab import record
+from avalanche_hfc.lab.record import class_rows, confusion_rows, counts_of, judge
+from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.metrics import StepCounts, evaluate
 from avalanche_hfc.metrics.counts import count
 from avalanche_hfc.ranks import World
-from avalanche_hfc.store.run_folder import RunFolder, RunRows
 
 NAMES = ("confusion", "total", "correct_nme", "gradient_sum", "gradient_square_sum")
 MANY = 20_000  # classes: a dense matrix needs 3.2 GB

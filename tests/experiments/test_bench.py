@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from avalanche_hfc.engine.data import build_benchmark
+from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.models.tsa import TSABlock
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.store.rows import RowFile
-from avalanche_hfc.tasks.table import TableRun, train
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.rows import RowFile
+from avalanche_hfc.lab.table import TableRun, train
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NAMES = ("digits-b0-t5-ncm@demo", "digits-b0-t5-ranpac@demo")  # trained in seconds
@@ -265,7 +265,7 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
         for line in now + expected:
             line |= dict.fromkeys(times, "")
         assert now == expected
-    monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
+    monkeypatch.setattr("avalanche_hfc.lab.run.run", None)  # a second call trains nothing
     assert script(*call)[0] == 0
     code, out, _ = script(*call, "--plan")
     assert code == 0 and out == f"4 of 4 runs are in {tmp_path / 'rows'}.\n"
@@ -286,7 +286,7 @@ def test_a_run_that_several_tables_share_is_trained_with_the_first(monkeypatch):
 
 
 def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
-    import avalanche_hfc.recipes.tuned as tuned
+    import avalanche_hfc.lab.tuned as tuned
 
     monkeypatch.setattr(tuned, "TUNED", {name: {} for name in tuned.TUNED if name != "podnet"})
     code, _, err = script(

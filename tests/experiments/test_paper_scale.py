@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.table import TableRun
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.table import TableRun
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 VALUES = {"train.epochs": "1", "train.batch_size": "128"}

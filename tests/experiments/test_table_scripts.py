@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from avalanche_hfc.recipes import TABLES
+from avalanche_hfc.lab import TABLES
+from avalanche_hfc.lab.lock import RunLock
 from avalanche_hfc.report.paper_table import own_cells
-from avalanche_hfc.store.lock import RunLock
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -87,7 +87,7 @@ def no_training(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("nothing is to be trained")
 
-    monkeypatch.setattr("avalanche_hfc.engine.run.run", refuse)
+    monkeypatch.setattr("avalanche_hfc.lab.run.run", refuse)
 
 
 def expected_columns(table, row):
@@ -205,7 +205,7 @@ def test_an_interrupted_table_keeps_what_is_done_and_tells_the_command_that_goes
         folder.mkdir(parents=True)
         (folder / "steps.csv").write_text("step,classes,accuracy,average\n0,10,0.5,0.5\n")
 
-    monkeypatch.setattr("avalanche_hfc.engine.run.run", two_then_stop)
+    monkeypatch.setattr("avalanche_hfc.lab.run.run", two_then_stop)
     code, _, err = script("table_fh", "--scale", "demo", "--epochs", "1")
     assert code == 130 and done == ["digits-b0-t5-icarl@demo", "digits-b0-t5-foster@demo"]
     assert err.rstrip().endswith("hfc table fh --scale demo --epochs 1")
@@ -270,7 +270,7 @@ def test_a_value_that_some_rows_lack_is_used_where_it_is_and_said(script, tmp_pa
         given[recipe.name] = dict(recipe.overrides)
         raise ValueError("stop here")
 
-    monkeypatch.setattr("avalanche_hfc.engine.run.run", note)
+    monkeypatch.setattr("avalanche_hfc.lab.run.run", note)
     code, _, err = script(
         "table_imagenet1000", "--only", "hfc", "--only", "joint", "--relation-weight", "0.5"
     )

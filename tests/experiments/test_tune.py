@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.benchmarks.orders import class_order
-from avalanche_hfc.engine.data import build_benchmark
-from avalanche_hfc.recipes import FURTHER_TABLES, Recipe, recipe
-from avalanche_hfc.recipes.tuned import TUNED
-from avalanche_hfc.store.run_folder import TIMES, RunFolder
+from avalanche_hfc.lab import FURTHER_TABLES, Recipe, recipe
+from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.run_folder import TIMES, RunFolder
+from avalanche_hfc.lab.tuned import TUNED
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 TRAIN, HELD = 4, 1  # images of each class, and those of them that are held out
@@ -146,7 +146,7 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     of_ranpac = lines[lines["row"] == "ranpac"]
     highest = of_ranpac["average"] == of_ranpac["average"].max()
     assert of_ranpac["best"].tolist() == highest.tolist()
-    monkeypatch.setattr("avalanche_hfc.engine.run.run", None)  # a second call trains nothing
+    monkeypatch.setattr("avalanche_hfc.lab.run.run", None)  # a second call trains nothing
     assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
     shutil.rmtree(tmp_path / "runs")  # nor does one that has the lines alone
     assert run() == 0 and (tmp_path / "out" / "trials.csv").read_text() == first
@@ -177,7 +177,7 @@ def test_a_run_of_other_values_is_not_taken_for_a_trial(scripts, pixels, tmp_pat
 def test_trials_start_from_the_protocol_whatever_was_tuned(scripts, tmp_path, monkeypatch):
     tune, _ = scripts
     before = tune.run_of(tune.Trial("podnet"), 0, tmp_path, {})
-    monkeypatch.setattr("avalanche_hfc.recipes.settings.TUNED", {"podnet": {"train.lr": 7e-4}})
+    monkeypatch.setattr("avalanche_hfc.lab.settings.TUNED", {"podnet": {"train.lr": 7e-4}})
     recipe.cache_clear()
     try:
         assert recipe("cifar100-b0-t5-podnet@small").train.lr == 7e-4

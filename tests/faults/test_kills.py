@@ -9,9 +9,9 @@ import torch
 from kills import killed_and_resumed, start, unbroken
 from tiny_runs import rows_of, tiny_run, weights_of
 
-from avalanche_hfc.store.checkpoint import load_checkpoint, save_checkpoint
-from avalanche_hfc.store.lock import RunLock
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab.checkpoint import load_checkpoint, save_checkpoint
+from avalanche_hfc.lab.lock import RunLock
+from avalanche_hfc.lab.run_folder import RunFolder
 
 pytestmark = pytest.mark.kill
 

@@ -13,10 +13,10 @@ from kills import CONTEXT
 from pretrain_runs import RECIPE, KillAfterRow, KillAt, child, images, small_pretrain
 from safetensors.torch import load_file
 
-from avalanche_hfc.engine.pretrain import Pretraining
-from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.engine.run import machine
-from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.lab.pretrain import Pretraining
+from avalanche_hfc.lab.pretraining import PretrainRecipe
+from avalanche_hfc.lab.progress import Progress
+from avalanche_hfc.lab.run import machine
 
 LOSSES = [1.26087, 1.13197, 1.06244]
 EPYC = "AMD EPYC, family 25, model 17, AVX-512"

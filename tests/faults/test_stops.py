@@ -14,9 +14,9 @@ import torch
 from strategy_runs import At
 from tiny_runs import rows_of, tiny_run, weights_of
 
-from avalanche_hfc.store.checkpoint import load_checkpoint, save_checkpoint
-from avalanche_hfc.store.rows import note_text
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab.checkpoint import load_checkpoint, save_checkpoint
+from avalanche_hfc.lab.rows import note_text
+from avalanche_hfc.lab.run_folder import RunFolder
 
 
 def stopping(last=None, kind=KeyboardInterrupt):
@@ -104,7 +104,7 @@ def test_without_checkpoints_inside_a_step_the_step_is_trained_again(tmp_path, w
 
 def test_the_time_of_an_interrupted_step_is_that_of_all_processes(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("avalanche_hfc.engine.record.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("avalanche_hfc.lab.record.time.perf_counter", lambda: now[0])
 
     def clocked(last):
         builder = stopping(last)

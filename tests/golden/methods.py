@@ -11,8 +11,8 @@ from replay import Replay, copy, named_tensors
 from torch import nn
 
 from avalanche_hfc import HFCStrategy, TSAViT, official_parts
-from avalanche_hfc.engine.build import build_model, build_strategy
-from avalanche_hfc.recipes import override, recipe
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.build import build_model, build_strategy
 
 
 def pairs(module: nn.Module) -> dict:

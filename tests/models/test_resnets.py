@@ -5,8 +5,8 @@ from small_vits import images
 from torch import nn
 from torchvision.models import resnet18
 
+from avalanche_hfc.lab import recipe
 from avalanche_hfc.models import ResNet18, ResNet32
-from avalanche_hfc.recipes import recipe
 
 
 def count(module):

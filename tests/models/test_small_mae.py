@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.models import DyToxModel, TSAViT, ViT, ViTEncoder
 from avalanche_hfc.models.weights import PACKAGED, packaged_weights
-from avalanche_hfc.recipes.pretraining import PretrainRecipe
 
 FILE = PACKAGED / "small-mae.safetensors"
 RUN = Path(__file__).parents[2] / "experiments" / "results" / "small-mae"

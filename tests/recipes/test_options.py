@@ -7,12 +7,10 @@ import inspect
 import pytest
 
 from avalanche_hfc.benchmarks import TRANSFORMS
-from avalanche_hfc.engine.build import KINDS
-from avalanche_hfc.memory.herding import RULES
-from avalanche_hfc.models import DyToxModel, ViTEncoder
-from avalanche_hfc.recipes import METHODS, MODELS, method_options, model_options
-from avalanche_hfc.recipes.describe import HFC_FORMS
-from avalanche_hfc.recipes.options import (
+from avalanche_hfc.lab import METHODS, MODELS, method_options, model_options
+from avalanche_hfc.lab.build import KINDS
+from avalanche_hfc.lab.describe import HFC_FORMS
+from avalanche_hfc.lab.options import (
     CANNOT_RUN,
     LATER_EPOCHS,
     ON_ALL_SEEN,
@@ -21,8 +19,10 @@ from avalanche_hfc.recipes.options import (
     WITHOUT_MEMORY,
     check,
 )
-from avalanche_hfc.recipes.schema import CHOICES
-from avalanche_hfc.recipes.signatures import option_of, total_only, without_memory
+from avalanche_hfc.lab.schema import CHOICES
+from avalanche_hfc.lab.signatures import option_of, total_only, without_memory
+from avalanche_hfc.memory.herding import RULES
+from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.strategies import (
     STRATEGIES,
     IncrementalTemplate,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from avalanche_hfc.recipes import Recipe, override, recipe
-from avalanche_hfc.recipes.describe import command, text_of
+from avalanche_hfc.lab import Recipe, override, recipe
+from avalanche_hfc.lab.describe import command, text_of
 
 HFC = recipe("cifar100-b0-t10-hfc@paper")
 FOSTER = recipe("cifar100-b0-t10-foster-resnet32@paper")

@@ -4,8 +4,8 @@ shows.
 
 import pytest
 
-from avalanche_hfc.recipes import all_names, recipe
-from avalanche_hfc.recipes.options import ONE_PASS
+from avalanche_hfc.lab import all_names, recipe
+from avalanche_hfc.lab.options import ONE_PASS
 
 TRAIN = {  # optimizer, lr, epochs, batch, weight decay, schedule
     "cifar100-b0-t10-icarl-resnet32": ("sgd", 2.0, 70, 128, 2e-5, "drops"),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.recipes import TABLES, Recipe, all_names, recipe, settings
-from avalanche_hfc.recipes.tables import FURTHER_TABLES, PaperCell
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab import TABLES, Recipe, all_names, recipe, settings
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.tables import FURTHER_TABLES, PaperCell
 
 ROOT = Path(__file__).parents[2]
 NAMES = all_names()
@@ -156,7 +156,7 @@ def test_a_misspelt_name_is_answered_with_near_ones():
 
 def test_listing_all_recipes_needs_no_torch():
     code = (
-        "import sys; from avalanche_hfc.recipes import *; assert all_names(); "
+        "import sys; from avalanche_hfc.lab import *; assert all_names(); "
         "print({'torch', 'numpy'} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -5,11 +5,11 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from avalanche_hfc.engine.build import build_model
-from avalanche_hfc.engine.run import remarks_of
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.build import build_model
+from avalanche_hfc.lab.run import remarks_of
+from avalanche_hfc.lab.weights_file import BACKBONES, geometry_of
 from avalanche_hfc.models.weights import loaded_from_file
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.recipes.weights_file import BACKBONES, geometry_of
 
 SMALL = "cifar100-b0-t10-hfc@small"
 

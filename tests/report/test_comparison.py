@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from avalanche_hfc.recipes import FURTHER_TABLES
+from avalanche_hfc.lab import FURTHER_TABLES
 from avalanche_hfc.report.paper_table import table_of
 from avalanche_hfc.report.tables import comparison_grid, latex, markdown
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from synthetic_runs import DIGITS, HUNDRED, METHODS, write_run, write_runs
 
-from avalanche_hfc.recipes.options import METHODS as ALL_METHODS
+from avalanche_hfc.lab.options import METHODS as ALL_METHODS
+from avalanche_hfc.lab.read import read_runs
 from avalanche_hfc.report.blocks import Heading, Heat, Plot, Report, Section, Table, Text
 from avalanche_hfc.report.comparisons import comparisons_of
 from avalanche_hfc.report.figures import (
@@ -27,7 +28,6 @@ from avalanche_hfc.report.figures import (
 )
 from avalanche_hfc.report.numbers import best_of, chance_levels, confusion_shares, never_learned
 from avalanche_hfc.report.page import as_html, make_report
-from avalanche_hfc.store.read import read_runs
 
 
 def change_recipe(path, **changes):

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from PIL import Image, ImageColor
 
-from avalanche_hfc.recipes import DEMO_METHODS
+from avalanche_hfc.lab import DEMO_METHODS
+from avalanche_hfc.lab.read import read_runs
 from avalanche_hfc.report.demo import COLUMNS, draw_curves, rows_of, summary_of, table
 from avalanche_hfc.report.figures import METHOD_COLOURS, SERIES
-from avalanche_hfc.store.read import read_runs
 
 
 def rows(seeds=(0,)):

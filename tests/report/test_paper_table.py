@@ -7,7 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from avalanche_hfc.recipes import FURTHER_TABLES, TABLES
+from avalanche_hfc.lab import FURTHER_TABLES, TABLES
+from avalanche_hfc.lab.read import read_runs
+from avalanche_hfc.lab.table import TableRun, cells_of, runs_of
 from avalanche_hfc.report.paper_table import (
     FIGURES,
     FORMS,
@@ -21,8 +23,6 @@ from avalanche_hfc.report.paper_table import (
     title_of,
 )
 from avalanche_hfc.report.tables import KEYS, markdown, paper_grid
-from avalanche_hfc.store.read import read_runs
-from avalanche_hfc.tasks.table import TableRun, cells_of, runs_of
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 ACCURACY = {"icarl": 0.5, "bic": 0.4, "hfc": 0.7, "joint": 0.9, "dytox": 0.6, "dytox+hfc": 0.65}

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from synthetic_runs import write_run, write_runs
 
-from avalanche_hfc.recipes.pretraining import PretrainRecipe
+from avalanche_hfc.lab.pretraining import PretrainRecipe
+from avalanche_hfc.lab.read import RunData, group_runs, read_runs, shared_name
 from avalanche_hfc.report.comparisons import duration, paper_keys, plain, verdicts
 from avalanche_hfc.report.numbers import (
     activity,
@@ -26,7 +27,6 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
-from avalanche_hfc.store.read import RunData, group_runs, read_runs, shared_name
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):

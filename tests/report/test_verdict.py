@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from synthetic_runs import write_runs
 
+from avalanche_hfc.lab.read import group_runs, read_runs
 from avalanche_hfc.report.page import as_html
 from avalanche_hfc.report.verdict import fallen_classes, make_verdict, spoken, verdict
-from avalanche_hfc.store.read import group_runs, read_runs
 
 SECONDS = {"hfc": 40.0, "podnet": 30.0, "ncm": 2.0}
 T_3, T_4 = 4.303, 3.182  # standard errors that a paired t-test at 5 % needs of 3 and of 4 seeds

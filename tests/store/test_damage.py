@@ -14,12 +14,12 @@ import pytest
 import torch
 from tiny_runs import rows_of, tiny_run
 
-from avalanche_hfc.engine.progress import Progress
-from avalanche_hfc.store.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
-from avalanche_hfc.store.lock import RunLock
-from avalanche_hfc.store.read import diff_runs, read_runs
-from avalanche_hfc.store.rows import Damaged, note_text
-from avalanche_hfc.store.run_folder import RunFolder
+from avalanche_hfc.lab.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
+from avalanche_hfc.lab.lock import RunLock
+from avalanche_hfc.lab.progress import Progress
+from avalanche_hfc.lab.read import diff_runs, read_runs
+from avalanche_hfc.lab.rows import Damaged, note_text
+from avalanche_hfc.lab.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from avalanche_hfc.store.rows import RowFile, replace_file
+from avalanche_hfc.lab.rows import RowFile, replace_file
 
 
 def test_rows_come_back_as_they_were_written_and_pandas_reads_them(tmp_path):
@@ -25,7 +25,7 @@ def test_rows_that_belong_together_are_one_write(tmp_path, monkeypatch):
     file = RowFile(tmp_path / "steps.csv", ("a", "b"))
     synced = []
     monkeypatch.setattr(
-        "avalanche_hfc.store.rows.os.fsync", lambda number: synced.append(file.path.read_text())
+        "avalanche_hfc.lab.rows.os.fsync", lambda number: synced.append(file.path.read_text())
     )
     file.extend([{"a": 1, "b": 2}, {"b": 4, "a": 3}])
     assert synced == ["a,b\n1,2\n3,4\n"]
@@ -71,7 +71,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def full_disk(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("avalanche_hfc.store.rows.os.replace", full_disk)
+    monkeypatch.setattr("avalanche_hfc.lab.rows.os.replace", full_disk)
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, "new")
     assert path.read_text() == "old"

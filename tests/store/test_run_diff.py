@@ -6,9 +6,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.cli.use import diff as command
-from avalanche_hfc.cli.use import in_words, rounded
-from avalanche_hfc.store.read import FirstDifference, diff_runs
+from avalanche_hfc.lab.cli.use import diff as command
+from avalanche_hfc.lab.cli.use import in_words, rounded
+from avalanche_hfc.lab.read import FirstDifference, diff_runs
 
 TRAIN = [
     {"step": s, "phase": p, "epoch": e, "lr": 0.1, "images_per_second": 7, "digest": f"{s}{p}{e}"}

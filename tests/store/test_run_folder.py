@@ -13,14 +13,14 @@ from tiny_runs import TinyRecipe, build, rows_of, tiny_run, weights_of
 from torch import nn
 
 from avalanche_hfc.benchmarks.positions import PositionDataset
-from avalanche_hfc.engine import record as recorder_module
-from avalanche_hfc.engine.machine import cpu
-from avalanche_hfc.engine.record import Saver, WeightSpread, counts_of, digest
-from avalanche_hfc.engine.run import run
+from avalanche_hfc.lab import record as recorder_module
+from avalanche_hfc.lab.machine import cpu
+from avalanche_hfc.lab.record import Saver, WeightSpread, counts_of, digest
+from avalanche_hfc.lab.rows import Damaged
+from avalanche_hfc.lab.run import run
+from avalanche_hfc.lab.run_folder import RunFolder, RunRows, TrainFile
 from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.plugins.steps import SampleWeights
-from avalanche_hfc.store.rows import Damaged
-from avalanche_hfc.store.run_folder import RunFolder, RunRows, TrainFile
 
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
 
@@ -302,7 +302,7 @@ def test_a_place_that_cannot_be_a_folder_is_told_before_anything_is_built(tmp_pa
 def test_a_disk_without_room_for_the_checkpoints_is_told_at_the_start(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(
-        "avalanche_hfc.engine.run.shutil.disk_usage", lambda path: usage._replace(free=100_000)
+        "avalanche_hfc.lab.run.shutil.disk_usage", lambda path: usage._replace(free=100_000)
     )
     with pytest.raises(OSError, match="need about 0.0 GB, 0.0 GB are free"):
         tiny_run(tmp_path / "run")

@@ -9,9 +9,9 @@ import torch
 from method_runs import build, steps_of
 from strategy_runs import At
 
+from avalanche_hfc.lab import recipe
 from avalanche_hfc.models import BoostedHead
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.recipes import recipe
 from avalanche_hfc.strategies.foster import FOSTER
 
 NEW = 500  # images of a class

@@ -12,7 +12,7 @@ from strategy_runs import SMALL_VIT, At, benchmark_of, herding_of, test_images, 
 from tiny_runs import TinyRecipe
 from tiny_runs import build as tiny_build
 
-from avalanche_hfc.engine.run import run
+from avalanche_hfc.lab.run import run
 from avalanche_hfc.models import ResNet32, TSAViT, ViT
 from avalanche_hfc.models.ridge import RIDGES
 from avalanche_hfc.plugins import GFCPlugin, HerdingReplayPlugin

@@ -11,10 +11,10 @@ import torch
 from loops import sigmoid, softmax, split
 from strategy_runs import SMALL_VIT, At, benchmark_of, train
 
+from avalanche_hfc.lab.options import WITHOUT_MEMORY
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
 

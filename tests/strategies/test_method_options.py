@@ -9,6 +9,7 @@ import torch
 from avalanche.models import SimpleMLP
 from strategy_runs import SMALL_VIT, At, benchmark_of, mlp, train
 
+from avalanche_hfc.lab.options import ONE_PASS
 from avalanche_hfc.models import (
     BoostedHead,
     CorrectedHead,
@@ -19,7 +20,6 @@ from avalanche_hfc.models import (
     ViTEncoder,
 )
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
-from avalanche_hfc.recipes.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 from avalanche_hfc.strategies._base.heads import exchange_parameters
 

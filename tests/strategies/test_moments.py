@@ -12,7 +12,7 @@ from torch.optim import SGD, AdamW
 
 from avalanche_hfc import HFCStrategy
 from avalanche_hfc.compat import KeptMoments
-from avalanche_hfc.recipes.options import ONE_PASS
+from avalanche_hfc.lab.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 
 TRAINED = [n for n in STRATEGIES if not n.startswith("avalanche-") and n not in ONE_PASS]

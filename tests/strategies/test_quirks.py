@@ -11,9 +11,9 @@ from strategy_runs import At, benchmark_of, hfc, mlp, train
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import StepLR
 
-from avalanche_hfc.engine.build import build, build_model, build_strategy
+from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.build import build, build_model, build_strategy
 from avalanche_hfc.plugins.official import OptimizerQuirksPlugin
-from avalanche_hfc.recipes import override, recipe
 
 OF_HEAD = ("head", "tsa", "shared_embedding")
 

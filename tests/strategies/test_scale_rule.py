@@ -12,10 +12,10 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import OneCycleLR
 
 from avalanche_hfc.benchmarks import split_digits
-from avalanche_hfc.engine.build import build as build_recipe
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.build import build as build_recipe
 from avalanche_hfc.losses import nca
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.recipes import recipe
 
 METHODS = ("podnet", "podnet-cscct", "afc")
 LARGEST = 5.0

@@ -3,8 +3,8 @@
 import torch
 from strategy_runs import SMALL_VIT, benchmark_of, train
 
+from avalanche_hfc.lab.options import WITHOUT_MEMORY
 from avalanche_hfc.models import DyToxModel, TSAViT, ViTEncoder
-from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
 

@@ -16,10 +16,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.benchmarks._images import Source, TensorImages
-from avalanche_hfc.engine.build import Built
-from avalanche_hfc.engine.run import run
+from avalanche_hfc.lab.build import Built
+from avalanche_hfc.lab.options import WITHOUT_MEMORY
+from avalanche_hfc.lab.run import run
 from avalanche_hfc.models import DyToxModel, ViTEncoder
-from avalanche_hfc.recipes.options import WITHOUT_MEMORY
 from avalanche_hfc.strategies import STRATEGIES
 
 OPTIONS = {

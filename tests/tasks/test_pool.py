@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 
-from avalanche_hfc.tasks.jobs import outcomes
+from avalanche_hfc.lab.jobs import outcomes
 
 
 def test_outcomes_come_in_order_with_one_job_and_an_error_is_one_of_them():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from avalanche_hfc.tasks.jobs import outcomes
+from avalanche_hfc.lab.jobs import outcomes
 
 pytestmark = pytest.mark.kill
 

@@ -4,9 +4,9 @@ touched.
 
 import pytest
 
-from avalanche_hfc.recipes import recipe
-from avalanche_hfc.store.run_folder import RunFolder
-from avalanche_hfc.tasks.table import TableRun, set_aside
+from avalanche_hfc.lab import recipe
+from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.table import TableRun, set_aside
 
 OWN = recipe("digits-b0-t5-hfc@demo")
 

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from avalanche_hfc.recipes import override, recipe
-from avalanche_hfc.tasks import plan
-from avalanche_hfc.tasks.compare import MOST_EPOCHS, PLANNED, TimeBudget, few_epochs, with_epochs
-from avalanche_hfc.tasks.plan import RUN_SECONDS, Measured, Sizes
+from avalanche_hfc.lab import override, plan, recipe
+from avalanche_hfc.lab.compare import MOST_EPOCHS, PLANNED, TimeBudget, few_epochs, with_epochs
+from avalanche_hfc.lab.plan import RUN_SECONDS, Measured, Sizes
 
 METHODS = ("ncm", "herding-replay")
 RECIPES = [recipe(f"folder-t2-{method}@small") for method in METHODS]

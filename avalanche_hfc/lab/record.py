@@ -1,0 +1,405 @@
+"""What train.csv tells of an epoch beside its losses: how GFC weighed the samples, and a digest of
+the weights.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn import Module
+from torch.utils.data import Dataset, Subset
+
+from avalanche_hfc._types import Record, State, Strategy
+from avalanche_hfc.lab.checkpoint import save_checkpoint
+from avalanche_hfc.lab.machine import Interrupts
+from avalanche_hfc.lab.progress import Progress, StepWork
+from avalanche_hfc.lab.ranks import together
+from avalanche_hfc.lab.run_folder import LOSS, RunRows
+from avalanche_hfc.metrics import (
+    StepCounts,
+    accuracy,
+    accuracy_nme,
+    average_incremental_accuracy,
+    evaluate,
+    forgetting,
+    forgetting_heterogeneity,
+)
+from avalanche_hfc.plugins.ranked import RankedPlugin
+from avalanche_hfc.plugins.steps import SampleWeights, StepTable
+from avalanche_hfc.ranks import gather_objects, world
+
+
+class WeightSpread:
+    """How W_i of Eq. 9 spread over the samples of an epoch. Sums are kept on the device and read
+    once, when the epoch is over.
+    """
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """A new epoch."""
+        self._sums: Tensor | None = None  # n, Σ W_i, Σ W_i², samples alone in their step
+
+    def add(self, batch: SampleWeights | None) -> None:
+        """Count a batch; None: it was not weighed."""
+        if batch is None:
+            return
+        weights = batch.weights.double()
+        alone = (batch.steps[:, None] == batch.steps[None, :]).sum(1) == 1
+        sums = torch.stack(
+            [
+                torch.ones_like(weights).sum(),
+                weights.sum(),
+                weights.square().sum(),
+                alone.double().sum(),
+            ]
+        )
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def numbers(self) -> dict[str, float | None]:
+        """Standard deviation of the weights and share of samples alone in their step, over the
+        epoch; None where nothing was weighed.
+        """
+        if self._sums is None:
+            return {"weight_spread": None, "alone_fraction": None}
+        n, total, squares, alone = self._sums.tolist()
+        return {
+            "weight_spread": math.sqrt(max(squares / n - (total / n) ** 2, 0.0)),
+            "alone_fraction": alone / n,
+        }
+
+
+def digest(module: nn.Module) -> str:
+    """16 hexadecimal digits that change if any bit, name or form of the parameters and buffers
+    does.
+    """
+    sha256 = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        if isinstance(value, Tensor):
+            sha256.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            sha256.update(
+                value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            )
+        else:
+            sha256.update(f"{name} {value!r}\n".encode())
+    return sha256.hexdigest()[:16]
+
+
+COST = 0.01  # the share of the time that checkpoints inside a step may take
+
+
+class Saver:
+    """A checkpoint at the end of every step; inside a step after an epoch, of any phase, once the
+    last one lies back 100 times the seconds that it took, or `interval` seconds if given. So they
+    take 1 % of the time inside a step; with the one at its end it stays below 2 % in a step as long
+    as 100 of them.
+
+    `check_owned` is called before each save and raises where the folder is no longer this
+    process's.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rows: RunRows,
+        interval: float | int | None = None,
+        check_owned: Callable[[], None] = lambda: None,
+    ):
+        self.folder, self.rows, self.interval = folder, rows, interval
+        self.check_owned = check_owned
+        self._took = 0.0
+        self._ended = -math.inf
+
+    def save_if_due(self, training: Strategy, note: Record) -> bool:
+        """Save where it is time to; whether it was."""
+        wait = self._took / COST if self.interval is None else self.interval
+        due = time.perf_counter() - self._ended >= wait
+        if due:
+            self.save(training, note)
+        return due
+
+    def save(self, training: Strategy, note: Record) -> None:
+        """Nothing for a training without a state, such as Avalanche's own."""
+        if training.resumable:
+            self.write(training.state_dict(), note)
+
+    def write(self, state: State, note: Record) -> None:
+        """A checkpoint of this state and the rows as they are."""
+        start = time.perf_counter()
+        self.check_owned()
+        save_checkpoint(self.folder, state, {**note, **self.rows.metadata()})
+        self._ended = time.perf_counter()
+        self._took = self._ended - start
+
+
+class Recorder(RankedPlugin):
+    """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
+
+    Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run
+    needs: epochs are recorded whole.
+    """
+
+    strategy: Strategy
+    rows: RunRows | None = None
+    saver: Saver | None = None
+
+    def __init__(self, progress: Progress, seed: int, interrupts: Interrupts | None = None):
+        super().__init__()
+        self.progress, self.seed = progress, seed
+        self.interrupts = interrupts or Interrupts()
+        self.weight_spread = WeightSpread()
+        self._begin_epoch(0)
+
+    def begin(self, strategy: Strategy, rows: RunRows | None, saver: Saver | None) -> None:
+        """Where to write; None on ranks that write nothing."""
+        self.strategy, self.rows, self.saver = strategy, rows, saver
+        strategy.draw_seed = self.seed
+
+    def begin_step(
+        self, step: int, work: StepWork, seconds: float = 0.0, images: int = 0, done: float = 0.0
+    ) -> None:
+        """`seconds`, `images` and the fraction `done` are those of an interrupted step, up to its
+        checkpoint.
+        """
+        self.step, self.seconds_before, self.images = step, seconds, images
+        self.work, self.done = work, done
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Training of this step, in all processes."""
+        return self.seconds_before + time.perf_counter() - self._start
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.weight_spread.start()
+        self.epoch = epoch
+        self._lr: float | None = None
+        self._loss: Tensor | None = None
+        self._num_batches, self._num_images = 0, 0
+        self._epoch_start = time.perf_counter()
+
+    # Main epochs
+
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        self._begin_epoch(strategy.clock.train_exp_epochs)
+
+    def before_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        if self._lr is None:  # after all plugins had their say in it
+            self._lr = strategy.optimizer.param_groups[0]["lr"]
+
+    def after_backward(self, strategy: Strategy, **kwargs: object) -> None:
+        self.weight_spread.add(StepTable.of(strategy).sample_weights)
+        loss = strategy.loss.detach().double()
+        self._loss = loss if self._loss is None else self._loss + loss
+
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        self.interrupts.check()
+        self._num_batches += 1
+        self._num_images += len(strategy.mb_y)
+        batches = len(strategy.dataloader) * strategy.train_epochs
+        self._tell(self.work.main / batches)
+
+    def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
+
+    # Epochs of other phases
+
+    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        self._begin_epoch(strategy.phase_running.epoch)
+
+    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        self.interrupts.check()
+        num_images = len(strategy.phase_running.batch[1])
+        self._num_images += num_images
+        if self.work.later:  # else too short to be counted
+            self._tell(self.work.each * num_images)
+
+    def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        phase = strategy.phase_running
+        self._end_epoch(
+            strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
+        )
+
+    def _tell(self, work: float | int) -> None:
+        fraction = work / self.work.total
+        self.done += fraction
+        self.progress.batch(fraction)
+
+    def _end_epoch(
+        self,
+        strategy: Strategy,
+        phase: str,
+        epoch: int,
+        lr: float | None,
+        trained: Module,
+    ) -> None:
+        self.images += self._num_images
+        losses = self._losses()
+        row = {
+            "step": self.step,
+            "phase": phase,
+            "epoch": epoch,
+            "lr": lr,
+            **{f"{LOSS}{name}": value for name, value in losses.items()},
+            **self.weight_spread.numbers(),
+            "accuracy": None,
+            "images_per_second": round(
+                self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1
+            ),
+            "digest": digest(trained),
+        }
+        if self.rows is not None:
+            self.rows.add("train", [row])
+        self.progress.epoch(row)
+        if self.saver is None:
+            return
+        note = {
+            "step": self.step,
+            "inside": True,
+            "phase": phase,
+            "epoch": epoch,
+            "seconds": self.seconds,
+            "images": self.images,
+            "done": min(self.done, 0.99),
+        }
+        self.saver.save_if_due(self.strategy, note)
+
+    def _losses(self) -> Mapping[str, float]:
+        """The terms that the strategy has recorded; else what it minimised."""
+        terms = self.strategy.epoch_losses()
+        if terms is not None:
+            return terms
+        if self._loss is None:
+            return {}
+        mean = self._loss.item() / self._num_batches
+        if not math.isfinite(mean):
+            raise FloatingPointError(
+                f"The loss is not finite in step {self.step}, epoch {self.epoch} (counted from 0)."
+            )
+        return {"total": mean}
+
+
+BATCH = 128  # images of an evaluation that are judged at once
+
+
+def judge(strategy: Strategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCounts:
+    """One pass with what the strategy predicts with: its head, and the nearest means where it has
+    them. Each rank judges a part of the images, in the batches of one rank.
+    """
+    means, rank, ranks = strategy.class_means(), *world()
+    num_images = len(cast(Sized, data))
+    num_batches = math.ceil(num_images / BATCH)
+    if ranks == 1 or num_batches < ranks:
+        return evaluate(strategy.predictor, data, steps, class_means=means, batch_size=BATCH)
+    first, last = (
+        min(num_batches * place // ranks * BATCH, num_images) for place in (rank, rank + 1)
+    )
+    share = Subset(data, range(first, last))
+    counts = together(
+        lambda: evaluate(strategy.predictor, share, steps, class_means=means, batch_size=BATCH)
+    )
+    others = counts.correct_nme, counts.total, counts.gradient_sum, counts.gradient_square_sum
+    # dense, because torch warns where a sparse tensor arrives
+    parts = gather_objects((counts.cells.indices(), counts.cells.values(), *others))
+    places, numbers, *columns = zip(*parts, strict=True)
+    cells = torch.sparse_coo_tensor(
+        torch.cat(places, 1), torch.cat(numbers), counts.cells.shape, check_invariants=True
+    )
+    summed: list[Any] = [
+        None if column[0] is None else torch.stack(column).sum(0) for column in columns
+    ]
+    return StepCounts(cells, *summed)
+
+
+def summary(strategy: Strategy, counts: Sequence[StepCounts], steps: Int[Tensor, "C"]) -> Record:
+    """The numbers of the last of these steps: `accuracy` is that of the strategy's own classifier,
+    head or nearest means.
+
+    A strategy that trains on the whole stream at once has one step, and no average.
+    """
+    nme = strategy.inference == "nme"
+    last, whole = counts[-1], strategy.trains_on_stream
+    return {
+        "classes": int((steps >= 0).sum()),
+        "images": int(last.total.sum()),
+        "accuracy": accuracy_nme(last) if nme else accuracy(last),
+        "accuracy_nme": math.nan if last.correct_nme is None else accuracy_nme(last),
+        "average": math.nan if whole else average_incremental_accuracy(counts, nme=nme),
+        "forgetting": forgetting(counts, steps, nme=nme),
+        "fh": forgetting_heterogeneity(last, steps),
+    }
+
+
+def class_rows(
+    step: int, counts: StepCounts, steps: Int[Tensor, "C"], names: Sequence[str]
+) -> Iterator[Record]:
+    correct = counts.correct
+    for k in (steps >= 0).nonzero().flatten().tolist():
+        yield {
+            "step": step,
+            "class": k,
+            "name": names[k],
+            "brought_in": int(steps[k]),
+            "correct": int(correct[k]),
+            "correct_nme": None if counts.correct_nme is None else int(counts.correct_nme[k]),
+            "total": int(counts.total[k]),
+            "gradient_sum": float(counts.gradient_sum[k]),
+            "gradient_square_sum": float(counts.gradient_square_sum[k]),
+        }
+
+
+def confusion_rows(step: int, counts: StepCounts) -> Iterator[Record]:
+    """The cells that are not 0, ordered by class, then by predicted class."""
+    cells = (*counts.cells.indices().tolist(), counts.cells.values().tolist())
+    for k, predicted, number in zip(*cells, strict=True):
+        yield {"step": step, "class": k, "predicted": predicted, "count": number}
+
+
+def exemplar_rows(step: int, strategy: Strategy) -> Iterator[Record]:
+    """Ranked positions after the step."""
+    for k, positions in strategy.exemplars().items():
+        for rank, position in enumerate(positions.tolist()):
+            yield {"step": step, "class": k, "rank": rank, "position": position}
+
+
+def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
+    """The counts of every step that classes.csv and confusion.csv hold, as they were."""
+    columns: dict[int, dict[str, Tensor]] = {}  # of classes.csv by step, (C,) each
+    cells: dict[int, list[tuple[int, ...]]] = {}  # class, predicted class, count
+    for row in rows.read("classes"):
+        step = int(row["step"])
+        if step not in columns:
+            columns[step] = _empty(num_classes, nme=row["correct_nme"] != "")
+        for name, column in columns[step].items():
+            whole = not column.is_floating_point()
+            column[int(row["class"])] = int(row[name]) if whole else float(row[name])
+    for row in rows.read("confusion"):
+        cell = tuple(int(row[name]) for name in ("class", "predicted", "count"))
+        cells.setdefault(int(row["step"]), []).append(cell)
+    return [_counts(sums, cells.get(step, []), num_classes) for step, sums in columns.items()]
+
+
+def _counts(
+    sums: dict[str, Tensor], cells: Sequence[tuple[int, ...]], num_classes: int
+) -> StepCounts:
+    *places, numbers = torch.tensor(cells, dtype=torch.int64).view(-1, 3).T
+    confusion = torch.sparse_coo_tensor(
+        torch.stack(places), numbers, (num_classes, num_classes), check_invariants=True
+    )
+    return StepCounts(confusion, sums.pop("correct_nme", None), **sums)
+
+
+def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:
+    whole = ["total", "correct_nme"] if nme else ["total"]
+    columns = {name: torch.zeros(num_classes, dtype=torch.int64) for name in whole}
+    return columns | {
+        name: torch.zeros(num_classes, dtype=torch.float64)
+        for name in ("gradient_sum", "gradient_square_sum")
+    }

@@ -1,1 +1,0 @@
-"""A run folder on disk: rows, checkpoints, lock, and the reader of all of them."""
