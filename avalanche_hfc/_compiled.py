@@ -1,4 +1,4 @@
-"""Pure functions of tensors that torch compiles while a training asks for it."""
+"""Parts of networks that torch compiles while a training asks for it."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ _COMPILER: ContextVar[Compiler | None] = ContextVar("compiler", default=None)
 
 
 def compilable(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Run a function compiled inside `compiled_by`. One that it calls is compiled as a part of it.
+    """Run a function compiled inside `compiled_by`.
 
     Args:
-        function: A function of tensors that changes nothing.
+        function: A function of modules and tensors.
 
     Returns:
         The same function, as it is outside of `compiled_by`.

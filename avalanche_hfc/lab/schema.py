@@ -138,7 +138,7 @@ class TrainRecipe:
             pass instead of keeping them.
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast.
-        compile: Compile the forward pass of the model and the losses with torch.compile.
+        compile: Compile the blocks of the network with torch.compile.
         tf32: Multiply float32 numbers as TF32 in training; needs a GPU.
         channels_last: Keep weights and images of a convolutional network with the channels last.
 

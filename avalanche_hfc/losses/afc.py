@@ -9,14 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import full_precision, outside_autocast
 from avalanche_hfc.losses._features import Maps, squared_pairs, unit_distance
 
 Importance = Sequence[Float[Tensor, "_"]]
 
 
-@compilable
 def importance_distillation(
     maps: Maps, teacher_maps: Maps, importance: Importance
 ) -> Float[Tensor, ""]:

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import cross_entropy_over, only, outside_autocast, seen_columns
 from avalanche_hfc.losses.compensation import target_gradient
 
@@ -16,7 +15,6 @@ BETA_DECAY = 0.1
 
 
 @checked
-@compilable
 def cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -43,7 +41,6 @@ def cross_entropy(
 
 
 @checked
-@compilable
 def softmax_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -71,7 +68,6 @@ def softmax_gradient(
 
 
 @checked
-@compilable
 def corrected_objective(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import check_labels, checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     full_precision,
     old_fraction,
@@ -22,7 +21,6 @@ from avalanche_hfc.losses._common import (
 
 
 @checked
-@compilable
 def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Gradient magnitude |Γ_i| = 1 - p(target) of the cross-entropy over all columns, Eq. 6.
 
@@ -49,7 +47,6 @@ def target_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> 
 
 
 @checked
-@compilable
 def weights_from_gradient(
     gradient: Float[Tensor, "b"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -84,7 +81,6 @@ def weights_from_gradient(
 
 
 @checked
-@compilable
 def compensation_weights(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -112,7 +108,6 @@ def compensation_weights(
 
 
 @checked
-@compilable
 def forgetting_compensation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     check_choice,
     log_probabilities,
@@ -23,7 +22,6 @@ from avalanche_hfc.losses.distillation import divergence
 
 
 @checked
-@compilable
 def cross_space_clustering(
     features: Float[Tensor, "b D"],
     teacher_features: Float[Tensor, "b D"],
@@ -56,7 +54,6 @@ def cross_space_clustering(
 
 
 @checked
-@compilable
 def controlled_transfer(
     features: Float[Tensor, "b D"],
     teacher_features: Float[Tensor, "b D"],

@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     full_precision,
     log_probabilities,
@@ -51,7 +50,6 @@ def old_log_probabilities(
 
 
 @checked
-@compilable
 def knowledge_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -94,7 +92,6 @@ def knowledge_distillation(
 
 
 @checked
-@compilable
 def divergence_per_column(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],

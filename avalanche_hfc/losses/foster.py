@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     cross_entropy_over,
     full_precision,
@@ -55,7 +54,6 @@ def class_weights(
 
 
 @checked
-@compilable
 def divided_cross_entropy(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -89,7 +87,6 @@ def divided_cross_entropy(
 
 
 @checked
-@compilable
 def divided_gradient(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -121,7 +118,6 @@ def divided_gradient(
 
 
 @checked
-@compilable
 def compression_targets(
     teacher_logits: Float[Tensor, "b C"],
     steps: Int[Tensor, "C"],
@@ -157,7 +153,6 @@ def compression_targets(
 
 
 @checked
-@compilable
 def compression(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b C"],

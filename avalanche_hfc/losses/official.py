@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import check_labels, checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -45,7 +44,6 @@ def official_weights(
 
 
 @checked
-@compilable
 def official_hfc(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

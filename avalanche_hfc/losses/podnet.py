@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     check_choice,
     full_precision,
@@ -60,7 +59,6 @@ def pooled(squares: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n"]:
 
 
 @checked
-@compilable
 def pod_flat(
     features: Float[Tensor, "b D"], teacher_features: Float[Tensor, "b D"]
 ) -> Float[Tensor, ""]:
@@ -84,7 +82,6 @@ def pod_flat(
 
 
 @checked
-@compilable
 def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> Float[Tensor, ""]:
     """Factor √(K / K_t) of PODNet's and AFC's distillation, which grows with the classes seen.
 
@@ -108,7 +105,6 @@ def step_factor(steps: Int[Tensor, "C"], dtype: torch.dtype = torch.float32) -> 
 
 
 @checked
-@compilable
 def nca(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -163,7 +159,6 @@ def nca(
 
 
 @checked
-@compilable
 def nca_gradient(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

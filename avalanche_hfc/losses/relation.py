@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import check_labels, checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -47,7 +46,6 @@ def widen(columns: Float[Tensor, "b K"], num_columns: int) -> Float[Tensor, "b C
 
 
 @checked
-@compilable
 def relation_targets(
     targets: Int[Tensor, "b"],
     teacher_logits: Float[Tensor, "b K"],
@@ -90,7 +88,6 @@ def relation_targets(
 
 
 @checked
-@compilable
 def relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

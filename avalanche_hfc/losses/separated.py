@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     cross_entropy_over,
@@ -37,7 +36,6 @@ def sample_block(targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> Bool[Ten
 
 
 @checked
-@compilable
 def separated_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -64,7 +62,6 @@ def separated_cross_entropy(
 
 
 @checked
-@compilable
 def separated_gradient(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -112,7 +109,6 @@ def only_old_steps(steps: Int[Tensor, "C"]) -> Int[Tensor, "C"]:
 
 
 @checked
-@compilable
 def separated_distillation(
     logits: Float[Tensor, "b C"],
     teacher_logits: Float[Tensor, "b K"],
@@ -160,7 +156,6 @@ def separated_distillation(
 
 
 @checked
-@compilable
 def separated_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

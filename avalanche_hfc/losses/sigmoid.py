@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from avalanche_hfc._checks import checked
-from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
     ClassGroups,
     full_precision,
@@ -30,7 +29,6 @@ from avalanche_hfc.losses.relation import checked_teacher, widen
 
 
 @checked
-@compilable
 def mixed_targets(
     targets: Int[Tensor, "b"], teacher_logits: Float[Tensor, "b K"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b C"]:
@@ -64,7 +62,6 @@ def mixed_targets(
 
 
 @checked
-@compilable
 def mixed_binary_cross_entropy(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],
@@ -116,7 +113,6 @@ def mixed_binary_cross_entropy(
 
 
 @checked
-@compilable
 def binary_cross_entropy(
     logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -144,7 +140,6 @@ def binary_cross_entropy(
 
 
 @checked
-@compilable
 def later_binary_cross_entropy(
     logits: Float[Tensor, "b C"], steps: Int[Tensor, "C"], divisor: int
 ) -> Float[Tensor, "b"]:
@@ -173,7 +168,6 @@ def later_binary_cross_entropy(
 
 
 @checked
-@compilable
 def divergence_binary_cross_entropy(
     logits: Float[Tensor, "b D"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
 ) -> Float[Tensor, "b"]:
@@ -208,7 +202,6 @@ def divergence_binary_cross_entropy(
 
 
 @checked
-@compilable
 def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Gradient magnitude |Γ_i| (Eq. 6) of the one-hot binary cross-entropy.
 
@@ -231,7 +224,6 @@ def sigmoid_gradient(logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]) ->
 
 
 @checked
-@compilable
 def sigmoid_relation_distillation(
     logits: Float[Tensor, "b C"],
     targets: Int[Tensor, "b"],

@@ -1,4 +1,6 @@
-"""Activations that are computed again in the backward pass instead of being kept."""
+"""The blocks of a network: compiled if a training asks for it, their activations kept or computed
+again in the backward pass.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
+
+from avalanche_hfc._compiled import compilable
 
 
 class Recomputed(nn.Module):
@@ -28,8 +32,13 @@ class Recomputed(nn.Module):
             What the block returns.
         """
         if not (self.recomputes and torch.is_grad_enabled()):
-            return block(*inputs)
-        return checkpoint(block, *inputs, use_reentrant=False, context_fn=contexts(block))
+            return output(block, *inputs)
+        return checkpoint(output, block, *inputs, use_reentrant=False, context_fn=contexts(block))
+
+
+@compilable
+def output(block: nn.Module, *inputs: Any) -> Tensor:
+    return block(*inputs)
 
 
 Context = AbstractContextManager[Any]
@@ -57,6 +66,26 @@ def statistics_kept(block: nn.Module) -> Iterator[None]:
             norm.num_batches_tracked.copy_(count)
 
 
+def networks_of(owner: str, option: str, model: nn.Module) -> list[Recomputed]:
+    """The networks of this package in a model.
+
+    Args:
+        owner: The strategy, for the message.
+        option: What needs them, for the message.
+        model: The model that is trained.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    networks = [module for module in model.modules() if isinstance(module, Recomputed)]
+    if not networks:
+        raise ValueError(
+            f"{owner}: {option}=True needs a model of avalanche_hfc.models, for its blocks; "
+            f"got a {type(model).__name__}."
+        )
+    return networks
+
+
 def recompute_activations(owner: str, model: nn.Module) -> None:
     """Let every network in a model recompute the activations of its blocks.
 
@@ -67,11 +96,5 @@ def recompute_activations(owner: str, model: nn.Module) -> None:
     Raises:
         ValueError: If it contains none of the networks of this package.
     """
-    networks = [module for module in model.modules() if isinstance(module, Recomputed)]
-    if not networks:
-        raise ValueError(
-            f"{owner}: checkpoint_activations=True needs a model of avalanche_hfc.models, whose "
-            f"blocks can be computed again; got a {type(model).__name__}."
-        )
-    for network in networks:
+    for network in networks_of(owner, "checkpoint_activations", model):
         network.recomputes = True

@@ -10,9 +10,10 @@ from pathlib import Path
 import method_runs
 import pytest
 import torch
-from strategy_runs import At, benchmark_of, differing, hfc, left_by, mlp, run, train, vit
+from strategy_runs import At, SmallResNet, benchmark_of, differing, hfc, left_by, mlp, train, vit
 
 from avalanche_hfc import _compiled
+from avalanche_hfc.models.recompute import output
 from avalanche_hfc.strategies._base import compilation
 from avalanche_hfc.strategies._base.precision import Precision
 
@@ -213,70 +214,113 @@ def test_tf32_on_a_cpu_is_refused():
 # Compilation
 
 
+def forget_compiled():
+    """As in a new process."""
+    torch.compiler.reset()
+    compilation.compiled.cache_clear()
+
+
 COMPILED = """
-import sys, warnings
-sys.path[:0] = sys.argv[3:]
+import sys
 import torch
-from strategy_runs import data_of, hfc, mlp, nc_benchmark, train
-from avalanche_hfc import _compiled
+sys.path[:0] = sys.argv[1:]
+import method_runs
+from strategy_runs import SmallResNet, benchmark_of
+from avalanche_hfc.models import ResNet32
 from avalanche_hfc.strategies._base import compilation
 
-backend, STEPS = sys.argv[1], int(sys.argv[2])
 graphs = []
 
 def counted(graph, inputs):
-    graphs.append([node.target for node in graph.graph.nodes if node.op != "placeholder"])
-    return torch._dynamo.lookup_backend(backend)(graph, inputs)
+    graphs.append(graph)
+    return graph.forward
 
-def run(**options):
-    torch.manual_seed(0)
-    labels = torch.arange(2 * STEPS).repeat(8)
-    data = data_of(torch.randn(len(labels), 64), labels)
-    benchmark = nc_benchmark(
-        data, data, n_experiences=STEPS, task_labels=False, shuffle=False,
-        fixed_class_order=list(range(2 * STEPS)),
+compilation.COMPILER = counted
+
+# seven images of a class: the incomplete batches of the steps are of different sizes
+benchmark = benchmark_of(per_class=7)
+for name, losses, model, options in (
+    ("icarl", "hfc", ResNet32(in_channels=1), {}),
+    ("icarl", "host", SmallResNet(), {}),
+    ("ssil", "hfc", SmallResNet(), {}),
+    ("podnet", "hfc", SmallResNet(), {"tune_epochs": 1}),
+):
+    torch.compiler.reset()
+    compilation.compiled.cache_clear()
+    strategy = method_runs.build(
+        name, model=model, lr=0.01, train_epochs=1, losses=losses, precision="bfloat16",
+        channels_last=True, compile=True, **options,
     )
-    strategy = hfc(mlp("growing"), train_mb_size=16, train_epochs=1, mem_size=20, **options)
     for step, experience in enumerate(benchmark.train_stream):
         before = len(graphs)
         strategy.train(experience)
-        strategy.eval(benchmark.test_stream[step])
-        new = graphs[before:]
-        of_model = [nodes for nodes in new if any("linear" in str(node) for node in nodes)]
-        of_losses = [nodes for nodes in new if any("logsumexp" in str(node) for node in nodes)]
-        print(len(of_model), len(of_losses))
-    return strategy.model.state_dict()
-
-plain = run()
-compilation.COMPILER = counted
-warnings.filterwarnings("error", message="torch.compile failed")
-compiled = run(compile=True)
-for name in plain:
-    torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5)
+        strategy.eval(benchmark.test_stream[: step + 1])
+        print(len(graphs) - before)
 """
 
 
-@pytest.mark.parametrize(
-    ("backend", "steps"), [("eager", 10), pytest.param("inductor", 2, marks=pytest.mark.slow)]
-)
-def test_model_and_losses_are_compiled_in_each_step(backend, steps):
-    """In a process of its own: annotations are not enforced there, as in use."""
+def test_blocks_are_compiled_once_and_not_for_each_step():
+    """The five kinds of a ResNet's blocks, in training, as a teacher, and frozen for tuning. In a
+    process of its own: annotations are not enforced there, as in use.
+    """
     support = Path(__file__).parents[1] / "support"
     result = subprocess.run(
-        [sys.executable, "-c", COMPILED, backend, str(steps), support],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", COMPILED, support], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert "recompile_limit" not in result.stderr
-    lines = result.stdout.splitlines()
-    plain, compiled = lines[:steps], lines[steps:]
-    assert plain == ["0 0"] * steps and len(compiled) == steps
-    of_model, of_losses = zip(*(map(int, line.split()) for line in compiled), strict=True)
-    assert all(of_model) and of_losses[0] == 0 and all(of_losses[1:])
+    assert "recompile_limit" not in result.stderr and "compile failed" not in result.stderr
+    counts = [int(line) for line in result.stdout.splitlines()]
+    assert counts == [5, 5, 0, 1, 1, 0, 1, 1, 0, 1, 2, 0]
 
 
-def test_a_loss_that_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatch):
+def test_a_block_is_compiled_once_for_batches_of_all_sizes(monkeypatch):
+    sizes = []
+
+    def backend(graph, inputs):
+        sizes.append([value for value in inputs if isinstance(value, torch.SymInt)])
+        return graph.forward
+
+    monkeypatch.setattr(compilation, "COMPILER", backend)
+    forget_compiled()
+    block = torch.nn.Linear(3, 4)
+    with _compiled.compiled_by(compilation.compiled):
+        for size in (8, 5, 2, 8):
+            x = torch.randn(size, 3)
+            assert torch.equal(output(block, x), block(x))
+    assert len(sizes) == 1
+
+
+def fast(**options):
+    forget_compiled()
+    torch.manual_seed(4)
+    forms = dict(precision="bfloat16", channels_last=True, compile=True)
+    return method_runs.build("icarl", model=SmallResNet(), losses="hfc", **forms, **options)
+
+
+@pytest.mark.parametrize(
+    "compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+)
+def test_a_step_that_was_stopped_resumes_bit_for_bit_with_all_three_options(monkeypatch, compiler):
+    monkeypatch.setattr(compilation, "COMPILER", compiler)
+    experiences = benchmark_of(per_class=7).train_stream
+    kept = []
+    keep = At("after_training_epoch", lambda strategy: kept.append(strategy.state_dict()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="torch.compile failed")
+        unbroken = left_by(train(fast(plugins=[keep]), experiences))
+        for state in (kept[2], kept[5]):  # in the second step, in the third
+            resumed = fast(plugins=[At("after_training_epoch", lambda strategy: None)])
+            resumed.load_state_dict(state)
+            train(resumed, experiences[1 if state is kept[2] else 2 :])
+            assert differing(unbroken, left_by(resumed)) == []
+
+
+def test_models_of_others_are_refused_by_name():
+    with pytest.raises(ValueError, match="compile=True needs a model of .* got a Sequential"):
+        hfc(mlp(), compile=True)
+
+
+def test_what_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatch):
     def refused(function, **options):
         def call(*args):
             raise torch._dynamo.exc.Unsupported("no such thing\nand more")
@@ -284,27 +328,31 @@ def test_a_loss_that_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatc
         return call
 
     monkeypatch.setattr(torch, "compile", refused)
-    compilation.compiled_loss.cache_clear()
-    loss = compilation.compiled_loss(lambda values: 2 * values)
+    forget_compiled()
+    doubled = compilation.compiled(lambda values: 2 * values)
     with pytest.warns(UserWarning, match=r"Unsupported: no such thing\)\. The training cont"):
-        assert loss(torch.tensor(3.0)) == 6
+        assert doubled(torch.tensor([3.0])) == 6
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert loss(torch.tensor(4.0)) == 8  # it is not tried again
-    compilation.compiled_loss.cache_clear()
+        assert doubled(torch.tensor([4.0])) == 8  # it is not tried again
 
 
-def test_losses_outside_of_a_training_are_not_compiled(monkeypatch):
+def test_nothing_is_compiled_outside_of_the_epochs_of_a_training():
     met = set()
     watched = At(
         ["before_training_epoch", "after_forward", "before_eval_forward"],
         lambda strategy: met.add((strategy.is_training, _compiled._COMPILER.get())),
     )
-    monkeypatch.setattr(compilation, "COMPILER", "eager")
-    strategy = hfc(mlp(), compile=True, plugins=[watched], train_epochs=1)
-    strategy.train(benchmark_of().train_stream[0])
-    strategy.eval(benchmark_of().test_stream[0])
-    assert met == {(True, None), (True, compilation.compiled_loss), (False, None)}
+    strategy = hfc(
+        vit(), compile=True, plugins=[watched], train_epochs=1, eval_every=1, peval_mode="iteration"
+    )
+    benchmark = benchmark_of()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", lambda function, **options: function)
+        forget_compiled()
+        strategy.train(benchmark.train_stream[0], eval_streams=[benchmark.test_stream[0]])
+    forget_compiled()
+    assert met == {(True, None), (True, compilation.compiled), (False, None)}
 
 
 def test_what_cannot_be_compiled_is_reported_and_runs_uncompiled(monkeypatch):
@@ -314,9 +362,10 @@ def test_what_cannot_be_compiled_is_reported_and_runs_uncompiled(monkeypatch):
         raise RuntimeError("no compiler here\nand more")
 
     monkeypatch.setattr(compilation, "COMPILER", backend)
+    forget_compiled()
     with pytest.warns(UserWarning, match=r"RuntimeError: no compiler here\)\. The training cont"):
-        compiled = run(compile=True, experiences=experiences)
-    assert differing(left_by(run(experiences=experiences)), left_by(compiled)) == []
+        compiled = train(build(compile=True), experiences)
+    assert differing(left_by(train(build(), experiences)), left_by(compiled)) == []
 
 
 def with_lazy_backward(compile_backward):
@@ -334,35 +383,19 @@ def without_compiler(graph, inputs):
     raise RuntimeError("no backward here\nand more")
 
 
-@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"precision": "bfloat16"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"precision": "bfloat16"}], ids=str)
 def test_a_backward_pass_that_cannot_be_compiled_is_reported_and_runs_uncompiled(
     monkeypatch, options
 ):
     def trained(**further):
-        torch.manual_seed(1)
-        strategy = hfc(mlp(), train_epochs=1, **options, **further)
-        return left_by(train(strategy, benchmark_of().train_stream[:1]))
+        return left_by(train(build(train_epochs=1, **options, **further), experiences))
 
+    experiences = benchmark_of().train_stream[:1]
+    forget_compiled()
     monkeypatch.setattr(compilation, "COMPILER", with_lazy_backward(without_compiler))
     with pytest.warns(UserWarning, match=r"no backward here\)\. The training continues uncomp"):
         compiled = trained(compile=True)
     assert differing(trained(), compiled) == []
-
-
-def test_a_model_that_torch_cannot_trace_is_reported_and_runs_as_it_is(monkeypatch):
-    def refused(*args, **kwargs):
-        raise torch._dynamo.exc.InternalTorchDynamoError("no such thing\nand more")
-
-    monkeypatch.setattr(torch, "compile", lambda function, **options: refused)
-    model = torch.nn.Linear(2, 3)
-    compilation.compile_model(model)
-    x = torch.randn(4, 2)
-    with pytest.warns(UserWarning, match=r"no such thing\)\. The training continues uncompiled"):
-        found = model(x)
-    assert torch.equal(found, torch.nn.functional.linear(x, model.weight, model.bias))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model(x)  # it is not tried again
 
 
 def noisy():
@@ -372,9 +405,9 @@ def noisy():
     )
 
 
-def trained_once(model):
+def trained_once(model, run):
     torch.manual_seed(5)
-    model(torch.randn(6, 4)).square().sum().backward()
+    run(model, torch.randn(6, 4)).square().sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     return {**model.state_dict(), **gradients, "drawn": torch.randn(3)}
 
@@ -388,9 +421,9 @@ def test_the_trial_of_a_backward_pass_leaves_no_trace(monkeypatch):
         lambda graph, inputs: graphs.append(graph) or make_boxed_func(graph.forward)
     )
     monkeypatch.setattr(compilation, "COMPILER", backend)
-    plain, compiled = noisy(), noisy()
-    compilation.compile_model(compiled)
-    expected, found = trained_once(plain), trained_once(compiled)
+    forget_compiled()
+    expected = trained_once(noisy(), lambda model, x: model(x))
+    found = trained_once(noisy(), compilation.compiled(lambda model, x: model(x)))
     assert len(graphs) == 1
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], msg=name)

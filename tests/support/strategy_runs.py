@@ -12,11 +12,13 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from sklearn.datasets import load_digits
+from timm.models.resnet import BasicBlock
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from avalanche_hfc import HFCStrategy, TSAViT
 from avalanche_hfc.models import GrowingLinear
+from avalanche_hfc.models.resnet import _ResNet
 from avalanche_hfc.plugins import HerdingReplayPlugin
 
 ORDER = [4, 1, 5, 0, 2, 3]  # heads of 5, 6, 6 columns: some of them not trained yet
@@ -77,6 +79,25 @@ def mlp(head="incremental", *, dropout=0.0, num_classes=6, width=16):
     }
     body = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(dropout))
     return nn.Sequential(body, heads[head](width))
+
+
+class SmallResNet(_ResNet):
+    """Two blocks of one kind, for grey images."""
+
+    def __init__(self):
+        super().__init__(8, last_relu=True, stage_relu=None, block_relu=True)
+        self.stem = nn.Conv2d(1, 8, 3, padding=1)
+        self.blocks = nn.ModuleList(BasicBlock(8, 8) for _ in range(2))
+        self.head = GrowingLinear(8)
+
+    def _stem(self, x):
+        return self.stem(x)
+
+    def _blocks(self):
+        return [*self.blocks]
+
+    def _stage_ends(self):
+        return (1, 1, 2, 2)
 
 
 def vit(**options):

@@ -1,4 +1,4 @@
-"""A model and its losses compiled by torch, where that is possible."""
+"""Parts of a network compiled by torch, where that is possible."""
 
 import functools
 import warnings
@@ -7,38 +7,36 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 COMPILER = "inductor"
-
-
-def compile_model(model: nn.Module) -> None:
-    """Compile the forward pass of a model, in place; its parameters and state keep their names.
-
-    What was compiled before is forgotten, also by others: torch compiles a function a few times
-    only, then leaves it as it is, and a head that grows is compiled anew in every step. A model
-    that torch cannot compile is reported and runs as it is.
-
-    Args:
-        model: The model. It is compiled when it is first called, and again for inputs of another
-            shape.
-    """
-    torch.compiler.reset()
-    compiled_loss.cache_clear()
-    model.compile(backend=compiled_or_plain)
-    compiled: Any = model._compiled_call_impl
-    model._compiled_call_impl = traced_or_plain(compiled, model._call_impl)
+MOST_FORMS = 64  # of one function; torch's own limit is 8, and a ResNet has 5 kinds of blocks
 
 
 @functools.cache
-def compiled_loss(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A loss that is compiled when it is first called; one that torch cannot compile is reported
-    and runs as it is.
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled when it is first called, for batches of any size; one that torch cannot
+    compile is reported and runs as it is.
+
+    Compiled anew are other modules, modes and sizes of maps, but not another size of the batch:
+    what is computed for an image must not depend on the batches met before, or a run could not be
+    resumed bit for bit.
     """
-    return traced_or_plain(torch.compile(function, backend=compiled_or_plain), function)
+    fixed_size = torch.compile(function, backend=compiled_or_plain, dynamic=False)
+    running = traced_or_plain(fixed_size, function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        for arg in args:
+            if isinstance(arg, Tensor):
+                torch._dynamo.maybe_mark_dynamic(arg, 0)
+        with torch._dynamo.config.patch(cache_size_limit=MOST_FORMS):
+            return running(*args)
+
+    return call
 
 
 def traced_or_plain(compiled: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:

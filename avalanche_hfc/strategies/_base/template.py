@@ -22,7 +22,7 @@ from avalanche_hfc._compiled import compiled_by
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
-from avalanche_hfc.models.recompute import recompute_activations
+from avalanche_hfc.models.recompute import networks_of, recompute_activations
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.moments import carry_moments, moments_of
 from avalanche_hfc.plugins.steps import (
@@ -51,7 +51,7 @@ from avalanche_hfc.strategies._base.checks import (
     check_optimizer,
     named_dtypes,
 )
-from avalanche_hfc.strategies._base.compilation import compile_model, compiled_loss
+from avalanche_hfc.strategies._base.compilation import compiled
 from avalanche_hfc.strategies._base.decay_groups import place_parameters
 from avalanche_hfc.strategies._base.epoch_log import EpochLosses
 from avalanche_hfc.strategies._base.loaders import RepeatedLoader
@@ -98,8 +98,9 @@ class IncrementalTemplate(SupervisedTemplate):
         precision: ``"float32"``, or ``"bfloat16"`` or ``"float16"`` for forward passes of the
             training under torch's autocast. Weights, losses and evaluation stay in float32. float16
             scales the gradients, and needs a GPU.
-        compile: Compile the forward pass of the model and the losses with torch.compile, anew in
-            each step. What cannot be compiled runs uncompiled, with a warning.
+        compile: Compile the model's blocks with torch.compile, once for all steps, those of a
+            teacher as well. What cannot be compiled runs uncompiled, with a warning. For the models
+            of `avalanche_hfc.models`.
         tf32: Multiply float32 numbers as TF32 while training, by torch's flags, which are restored
             afterwards. Needs a CUDA GPU.
         channels_last: Keep the weights of convolutions and the images with the channels last in
@@ -109,7 +110,7 @@ class IncrementalTemplate(SupervisedTemplate):
 
     Raises:
         ValueError: If the model has a head for each task, or the optimizer lacks a parameter that
-            requires gradients. With `checkpoint_activations`, if it is not a model of
+            requires gradients. With `checkpoint_activations` or `compile`, if it is not a model of
             `avalanche_hfc.models`. With ``precision="float16"``, if `device` is a CPU; with `tf32`,
             if it is not CUDA. With `channels_last`, if the model is not a convolutional network.
     """
@@ -163,6 +164,8 @@ class IncrementalTemplate(SupervisedTemplate):
             check_optimizer(type(self).__name__, model, optimizer)
         if checkpoint_activations:
             recompute_activations(type(self).__name__, model)
+        if compile:
+            networks_of(type(self).__name__, "compile", model)
         if channels_last:
             check_convolutional(type(self).__name__, model)
         super().__init__(
@@ -266,8 +269,6 @@ class IncrementalTemplate(SupervisedTemplate):
         self.dataloader: Any = self.shared(self.dataloader)
         if self.trains_model:
             arrange_layers(type(self).__name__, self.model, self.device)
-        if self.compile:
-            compile_model(self.model)
         event = self.progress.restore_step(self)
         saved = self.progress.take_phase()
         if event == "after_training_epoch":
@@ -293,8 +294,8 @@ class IncrementalTemplate(SupervisedTemplate):
 
     @contextmanager
     def epoch_hardware(self) -> Iterator[None]:
-        """A context for the batches of an epoch, with TF32 and compiled losses if asked for."""
-        with self.precision.products(), compiled_by(compiled_loss if self.compile else None):
+        """A context for the batches of an epoch, with TF32 and compiled blocks if asked for."""
+        with self.precision.products(), compiled_by(compiled if self.compile else None):
             yield
 
     def arrange(self, part: Placed) -> Placed:
@@ -658,6 +659,7 @@ class IncrementalTemplate(SupervisedTemplate):
             self.progress.evaluation(),
             self._eval_adaptation.running(),
             self.precision.exact(),
+            compiled_by(None),
             fork,
         ):
             return super().eval(exp_list, **kwargs)
