@@ -1,16 +1,18 @@
 """Speed as ratios measured in one run: `make bench`.
 
-    python experiments/bench.py [--scale] [--out experiments/results/bench.csv]
+    python experiments/bench.py [--scale] [--part NAME] [--out experiments/results/bench.csv]
 
 CPU time of one thread, medians over repeats, the compared works in turns. With --scale the rows of
-several ranks, of checkpointed activations and of many classes. A missed target stays in the table,
+several ranks, of checkpointed activations and of many classes. With --part those of one file of
+experiments/benches alone; the other rows of the table stay. A missed target stays in the table,
 with its cause.
 """
 
 import argparse
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -18,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 from avalanche_hfc.lab.machine import cpu, silence_host
-from avalanche_hfc.lab.rows import RowFile
+from avalanche_hfc.lab.rows import RowFile, read_rows
 
+SPEED = ("losses", "model", "data", "training", "methods", "runs", "start", "arithmetic")
+SCALE = ("ranks", "hardware", "steps", "many_classes")
 COLUMNS = (
     "row",
     "compared_with",
@@ -62,6 +66,14 @@ CAUSES = {
 }
 
 
+def kept(results: Path, measured: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows of the table, those that were measured again in their place, new ones behind."""
+    new = {(row["row"], row["compared_with"]): row for row in measured}
+    old = read_rows(results) if results.exists() else []
+    rows = [new.pop((row["row"], row["compared_with"]), row) for row in old]
+    return [*rows, *new.values()]
+
+
 def fresh(path: Path) -> Path:
     """Rows of a run that is going on stand beside the last finished table until they are
     complete.
@@ -85,25 +97,9 @@ def machine() -> str:
     return f"{cpu()}, 1 thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-def all_rows(scale: bool) -> Iterator:
-    from experiments.benches import (
-        data,
-        hardware,
-        losses,
-        many_classes,
-        methods,
-        model,
-        ranks,
-        runs,
-        start,
-        steps,
-        training,
-    )
-
-    losses.check()
-    speed = (losses, model, data, training, methods, runs, start)
-    for part in (ranks, hardware, steps, many_classes) if scale else speed:
-        yield from part.rows()
+def rows_of(parts: Iterable[str]) -> Iterator:
+    for part in parts:
+        yield from import_module(f"experiments.benches.{part}").rows()
 
 
 def main() -> None:
@@ -113,6 +109,7 @@ def main() -> None:
     parser.add_argument(
         "--scale", action="store_true", help="the rows of several ranks and of many classes"
     )
+    parser.add_argument("--part", choices=SPEED + SCALE, help="the rows of one file alone")
     parser.add_argument(
         "--out",
         type=Path,
@@ -120,12 +117,15 @@ def main() -> None:
         help="where the rows go (default bench.csv, or scale.csv)",
     )
     arguments = parser.parse_args()
-    results = arguments.out or Path("scale.csv" if arguments.scale else "bench.csv")
+    scale = arguments.scale or arguments.part in SCALE
+    results = arguments.out or Path("scale.csv" if scale else "bench.csv")
     silence_host()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     file = RowFile(fresh(results.with_suffix(".part")), COLUMNS)
-    for row in all_rows(arguments.scale):
+    import_module("experiments.benches.losses").check()
+    parts = [arguments.part] if arguments.part else SCALE if scale else SPEED
+    for row in rows_of(parts):
         cause = "" if row.met else cause_of(row)
         print(
             f"{row.name:<65}{row.ratio:>8.2f}  target "
@@ -135,6 +135,8 @@ def main() -> None:
         numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")
         values = (row.name, row.compared_with, *numbers, row.target, row.met, cause, machine())
         file.append(dict(zip(COLUMNS, values, strict=True)))
+    if arguments.part:
+        file.replace(kept(results, file.rows()))
     file.path.replace(results)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
 from torch import Tensor
 
@@ -45,6 +46,7 @@ class DataSet(NamedTuple):
     num_classes: int | None = None
     paper_order: str | None = None
     statistics: Statistics = IMAGENET
+    per_class: int | None = None  # training images of each class, where all have as many
 
 
 def read_cifar(root: Root) -> Source:
@@ -57,7 +59,7 @@ def read_cifar(root: Root) -> Source:
 
 
 DATA_SETS = {
-    "cifar100": DataSet(read_cifar, 100, "cifar100-a", CIFAR100),
+    "cifar100": DataSet(read_cifar, 100, "cifar100-a", CIFAR100, 500),
     "imagenet100": DataSet(
         lambda root: read_imagenet(root, imagenet100_synsets()), 100, "imagenet100"
     ),
@@ -124,10 +126,24 @@ def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = 
         source = lookup(DATA_SETS, data.dataset, "data set").read(root, **options)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
+    if recipe.scale == "paper" and data.train_per_class is None:
+        check_all_there(recipe, source)
     if data.num_classes is not None:
         source = of_classes(source, chosen_classes(recipe, source.class_names))
     source = first_of_each_class(source, data.train_per_class, data.test_per_class)
     return source if data.hold_out is None else hold_out(source, data.hold_out)
+
+
+def check_all_there(recipe: Recipe, source: Source) -> None:
+    """A ValueError where the data is a part of the data set, which no number of the paper is of."""
+    expected = DATA_SETS[recipe.data.dataset].per_class
+    least = min(np.bincount(source.train.targets, minlength=len(source.class_names)))
+    if expected is not None and least < expected:
+        raise ValueError(
+            f"{recipe.name}: {recipe.data.dataset} has {expected} training images of each class, "
+            f"this data has a class with {least}. To train on a part of it, say how many with "
+            "--data.train-per-class."
+        )
 
 
 def chosen_classes(recipe: Recipe, class_names: Sequence[str]) -> list[int]:

@@ -86,7 +86,7 @@ class Estimate:
 @dataclass(frozen=True)
 class Measured:
     """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
-    that a run takes to build its network, `of_a_step` those that a step takes besides its images,
+    that a run takes to build its network and to compile it, `of_a_step` those that a step takes besides its images,
     as for its exemplars and its checkpoint. `phase_rate` are images a second in the phases that
     tune or compress; None for a method without any.
     """
@@ -177,7 +177,7 @@ def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int
         eval_rate=evaluation_rate(strategy, benchmark),
         memory=peak_memory(strategy.device),
         checkpoint=checkpoint,
-        building=built - start,
+        building=built - start + watch.warm_up,
         of_a_step=(trained - built - watch.seconds) / len(benchmark.train_stream) + saved - trained,
         phase_rate=rate_of(watch.phases) if watch.phases else None,
     )
@@ -345,6 +345,17 @@ class Stopwatch(SupervisedPlugin):
     def seconds(self) -> float:
         """Of all batches."""
         return sum(seconds for timed in (*self.steps.values(), self.phases) for seconds, _ in timed)
+
+    @property
+    def warm_up(self) -> float:
+        """What the first batches of the steps take longer than the others: torch compiles in
+        them, once a run.
+        """
+        return sum(
+            max(timed[0][0] - timed[0][1] / rate_of(timed), 0.0)
+            for timed in self.steps.values()
+            if len(timed) > 1
+        )
 
     def rate(self, step: int) -> float:
         """Images a second of the main epochs of a step."""

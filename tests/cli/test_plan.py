@@ -1,6 +1,7 @@
 """`hfc plan`: what a run will cost, before it starts."""
 
 import io
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,7 @@ from avalanche_hfc.lab.plan import (
     some,
 )
 from avalanche_hfc.lab.table import cells_of
+from avalanche_hfc.strategies._base import compilation
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
 
@@ -114,6 +116,31 @@ def test_the_first_batch_of_a_step_warms_up_and_is_left_out():
     watch = Stopwatch()
     watch.steps = {0: [(9.0, 8), (1.0, 8), (3.0, 4)], 1: [(2.0, 8)]}
     assert watch.rate(0) == pytest.approx(12 / 4) and watch.rate(1) == pytest.approx(4)
+
+
+def test_the_trial_trains_in_the_form_of_the_recipe_and_compiling_is_counted_once_a_run(
+    monkeypatch,
+):
+    def slow(graph, inputs):
+        time.sleep(0.5)
+        return graph.forward
+
+    met = set()
+    record = At("after_forward", lambda s: met.add((s.mb_output.dtype, s.compile)))
+    build = plan_module.build_strategy
+    monkeypatch.setattr(
+        plan_module,
+        "build_strategy",
+        lambda *a, plugins, **k: build(*a, plugins=[*plugins, record], **k),
+    )
+    monkeypatch.setattr(compilation, "COMPILER", slow)
+    torch.compiler.reset()
+    compilation.compiled.cache_clear()
+    own = override(DIGITS, {"batch_size": "4", "precision": "bfloat16", "compile": "true"})
+    found = measure(own, real_data(own, 0, None)[0], "cpu", 3)
+    assert met == {(torch.bfloat16, True)}
+    assert found.building > 1.0  # a block in training, and as a teacher
+    assert min(found.rates) > 3 * 4 / 1.0  # a batch with the teacher's compilation is slower
 
 
 def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(

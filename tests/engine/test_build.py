@@ -471,6 +471,16 @@ def test_more_images_than_a_class_has_are_refused(tmp_path):
         build_benchmark(override(SMALL, {"train_per_class": "3"}), 0, tmp_path / "plain.npz")
 
 
+def test_a_part_of_cifar_is_refused_at_scale_paper_unless_it_is_asked_for(tmp_path):
+    npz_file(tmp_path / "plain.npz", pictures())
+    own = recipe("cifar100-b0-t5-icarl-resnet32@paper")
+    said = "has 500 training images of each class, .* with 2. .*--data.train-per-class"
+    with pytest.raises(ValueError, match=said):
+        build_benchmark(own, 0, tmp_path / "plain.npz")
+    asked = override(own, {"data.train-per-class": "2"})
+    assert len(build_benchmark(asked, 0, tmp_path / "plain.npz").train_stream[0].dataset) == 40
+
+
 def test_a_damaged_or_foreign_file_is_named(tmp_path):
     (tmp_path / "text.npz").write_text("no images")
     npz_file(tmp_path / "few.npz", pictures(num_classes=3))

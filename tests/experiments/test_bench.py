@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.rows import read_rows
 from avalanche_hfc.models.tsa import TSABlock
 
 
@@ -71,3 +72,27 @@ def test_the_bytes_counted_are_those_in_use_at_a_time():
     less = peak(lambda: torch.cat([checkpoint(sines, p, use_reentrant=False) for p in parts]))
     assert 9 * 8 <= whole <= 13 * 8
     assert 9 * 4 <= less <= 13 * 4 + 4 * 8
+
+
+def test_the_rows_of_one_part_take_the_place_of_the_old_ones(monkeypatch, tmp_path):
+    from experiments import bench
+    from experiments.benches.timing import Row
+
+    def rows_of(parts):
+        for part in parts:
+            yield Row(f"{part}: first", "that", float(len(rates)), 1.0, "s", "none", 9.0)
+            yield Row(f"{part}: second", "that", 5.0, 1.0, "s", "none", 9.0)
+
+    rates, table = [], tmp_path / "bench.csv"
+    monkeypatch.setattr(bench, "rows_of", rows_of)
+    monkeypatch.setattr(bench, "SPEED", ("model", "data"))
+    monkeypatch.setattr(bench, "SCALE", ("arithmetic",))
+    for words in ([], ["--part", "model"], ["--part", "arithmetic"]):
+        rates.append(1)
+        monkeypatch.setattr("sys.argv", ["bench.py", "--out", str(table), *words])
+        bench.main()
+    found = {row["row"]: float(row["ours"]) for row in read_rows(table)}
+    assert list(found.items()) == [
+        ("model: first", 2.0), ("model: second", 5.0), ("data: first", 1.0), ("data: second", 5.0),
+        ("arithmetic: first", 3.0), ("arithmetic: second", 5.0),
+    ]  # fmt: skip

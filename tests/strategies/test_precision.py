@@ -14,7 +14,7 @@ from strategy_runs import At, SmallResNet, benchmark_of, differing, hfc, left_by
 
 from avalanche_hfc import _compiled
 from avalanche_hfc.models.recompute import output
-from avalanche_hfc.strategies._base import compilation
+from avalanche_hfc.strategies._base import compilation, precision
 from avalanche_hfc.strategies._base.precision import Precision
 
 
@@ -90,6 +90,20 @@ def test_float16_on_a_cpu_is_refused():
         build(precision="float16")
     assert Precision("HFC", "float16", torch.device("cuda")).scaler is not None
     assert Precision("HFC", "bfloat16", torch.device("cuda")).scaler is None
+
+
+def test_a_cpu_without_instructions_for_bfloat16_trains_in_it_after_a_line(monkeypatch):
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: False)
+    with pytest.warns(UserWarning, match="no instructions for bfloat16: .* twice as long"):
+        strategy = build(precision="bfloat16", train_epochs=1)
+    strategy.train(benchmark_of().train_stream[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Precision("HFC", "float32", torch.device("cpu"))
+        Precision("HFC", "bfloat16", torch.device("cuda"))
+        monkeypatch.undo()
+        if " avx512_bf16 " in Path("/proc/cpuinfo").read_text():
+            Precision("HFC", "bfloat16", torch.device("cpu"))
 
 
 def test_an_evaluation_inside_an_epoch_is_in_float32():
@@ -227,7 +241,7 @@ sys.path[:0] = sys.argv[1:]
 import method_runs
 from strategy_runs import SmallResNet, benchmark_of
 from avalanche_hfc.models import ResNet32
-from avalanche_hfc.strategies._base import compilation
+from avalanche_hfc.strategies._base import compilation, precision
 
 graphs = []
 

@@ -1,5 +1,7 @@
 """The precision of a training: autocast, TF32, and the scale of its gradients."""
 
+import platform
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -12,6 +14,10 @@ from avalanche_hfc._types import State
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TF32 = ("high", True)  # as `set_products` takes it
+SLOW = (  # ResNet-32, with oneDNN kept from the instructions: docs/speed.md
+    "This CPU has no instructions for bfloat16: training in it takes about twice as long as in "
+    "float32 with AVX-512, and eight times as long without."
+)
 
 
 class Precision:
@@ -37,6 +43,8 @@ class Precision:
         self.tf32 = tf32
         self.found: tuple[str, bool] | None = None  # torch's flags outside of `products`
         check_precision(owner, name, device, tf32=tf32)
+        if self.dtype is torch.bfloat16 and device.type == "cpu" and not has_bfloat16():
+            warnings.warn(SLOW, stacklevel=2)
         self.scaler: torch.amp.GradScaler | None = None
         if self.dtype is torch.float16:
             self.scaler = torch.amp.GradScaler(device.type)
@@ -112,6 +120,13 @@ class Precision:
         """Restore what `state_dict` returned."""
         if self.scaler is not None and state:
             self.scaler.load_state_dict(state)
+
+
+def has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 numbers by instructions of its own."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def check_precision(owner: str, name: str, device: torch.device, *, tf32: bool) -> None:
