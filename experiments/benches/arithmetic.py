@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
     for name in OTHERS:
         target, lower = ("≥ 2", 2.0) if name in WITH_TARGET else ("none", 0.0)
         yield Row(
-            f"training step of iCaRL, ResNet-32, b = 128: {name}", PLAIN,
+            f"iCaRL training step, ResNet-32, b = 128: {name}", PLAIN,
             rates[name], rates[PLAIN], "images/s", target, math.inf, lower=lower,
         )  # fmt: skip
 
