@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from avalanche_hfc.benchmarks._scenario import SplitBenchmark
     from avalanche_hfc.benchmarks.orders import CLASS_ORDERS, class_order
     from avalanche_hfc.benchmarks.positions import PositionDataset, flatten
+    from avalanche_hfc.benchmarks.scenario import SplitBenchmark
     from avalanche_hfc.benchmarks.splits import (
         split_cifar100,
         split_digits,
@@ -31,7 +31,7 @@ _HOME = {
     "split_digits": "splits",
     "split_npz": "splits",
     "split_folder": "splits",
-    "SplitBenchmark": "_scenario",
+    "SplitBenchmark": "scenario",
     "PositionDataset": "positions",
     "flatten": "positions",
 }

@@ -12,10 +12,9 @@ from torch import Tensor
 from torchvision.transforms import functional as TF
 
 from avalanche_hfc._names import shortened
-from avalanche_hfc.benchmarks._arrays import pixel_tensor
-from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._npz import load_pixels
-from avalanche_hfc.benchmarks._tree import scan_all
+from avalanche_hfc.benchmarks.files import read_image, scan_all
+from avalanche_hfc.benchmarks.npz import load_pixels
+from avalanche_hfc.benchmarks.sources import pixel_tensor
 
 RATIOS = (3 / 4, 4 / 3)  # width to height of a random crop
 CHUNK = 1024  # images resized at once

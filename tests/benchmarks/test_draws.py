@@ -10,8 +10,7 @@ from avalanche.benchmarks.utils import as_classification_dataset
 from strategy_runs import benchmark_of, digit_tensors, jitter
 from torch.utils.data import DataLoader, Dataset
 
-from avalanche_hfc.benchmarks._draws import draws, sample_seeds
-from avalanche_hfc.benchmarks.positions import PositionDataset, collate
+from avalanche_hfc.benchmarks.positions import PositionDataset, collate, draws, sample_seeds
 
 
 def drawing_python(image):

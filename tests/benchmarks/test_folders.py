@@ -15,12 +15,8 @@ from avalanche_hfc.benchmarks import (
     split_imagenet100,
     split_imagenet1000,
 )
-from avalanche_hfc.benchmarks._images import FileImages, listing_digest
-from avalanche_hfc.benchmarks.orders import (
-    imagenet100_synsets,
-    imagenet_synsets,
-    lucir_imagenet100_synsets,
-)
+from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
+from avalanche_hfc.benchmarks.sources import FileImages, listing_digest
 
 
 def picture(path, seed: int, size=(6, 6), mode: str = "RGB") -> np.ndarray:
@@ -285,9 +281,9 @@ def test_steps_differ_by_one_class_at_most_and_the_larger_come_first(
 
 
 def test_more_steps_than_classes_are_refused(two_parts):
-    with pytest.raises(ValueError, match="4 classes are too few for 5 steps.*1 to 4"):
+    with pytest.raises(ValueError, match="4 classes cannot be split over 5 steps.*1, 2, 3, 4"):
         split_folder(two_parts[0], num_steps=5)
-    with pytest.raises(ValueError, match="2 classes after a base step of 2 are too few"):
+    with pytest.raises(ValueError, match="2 classes after a base step of 2 cannot be split over 3"):
         split_folder(two_parts[0], num_steps=3, base_fraction=0.5)
 
 
@@ -388,7 +384,7 @@ def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_pat
     )
     with pytest.raises(
         ValueError,
-        match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)\.",
+        match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)",
     ):
         split_imagenet1000(tmp_path, num_steps=10)
     (tmp_path / "val" / "n01440764").rename(tmp_path / "val" / "n99999999")
@@ -396,13 +392,6 @@ def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_pat
         ValueError,
         match="val must hold the 100 synset folders .* missing: n01440764; unexpected: n99999999",
     ):
-        split_imagenet100(tmp_path, num_steps=10)
-
-
-def test_lucirs_imagenet100_is_refused_by_name(tmp_path):
-    for part in ("train", "val"):
-        one_file_a_class(tmp_path / part, lucir_imagenet100_synsets())
-    with pytest.raises(ValueError, match="train holds LUCIR's ImageNet-100, drawn with seed 1993"):
         split_imagenet100(tmp_path, num_steps=10)
 
 
