@@ -269,11 +269,6 @@ def test_a_weights_file_of_a_bare_resnet18_loads(tmp_path):
     assert torch.equal(model.backbone.layer3[1].conv2.weight, reference.layer3[1].conv2.weight)
 
 
-def test_in_channels_reach_the_stem():
-    assert ResNet32(in_channels=1).embed(images(channels=1)).shape == (3, 64)
-    assert ResNet18(in_channels=1, stem="3x3").embed(images(channels=1)).shape == (3, 512)
-
-
 def test_an_unknown_stem_and_weights_of_another_stem_are_refused():
     with pytest.raises(ValueError, match="7x7, 3x3, got '5x5'"):
         ResNet18(stem="5x5")

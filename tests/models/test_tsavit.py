@@ -1,7 +1,6 @@
 import copy
 
 import pytest
-import timm
 import torch
 from small_vits import assert_map, images, small
 from torch import nn
@@ -53,30 +52,6 @@ def test_vit_base_with_adapters_and_five_frozen_blocks_has_the_released_code_s_p
     assert model.backbone_name == "vit_base_patch16_224.mae" and model.pretrained_tag == "mae"
 
 
-def test_the_small_vit_of_the_design_keeps_five_blocks_and_counts_its_tokens():
-    model = TSAViT(
-        "vit_tiny_patch16_224",
-        image_size=32,
-        patch_size=4,
-        msa_blocks=5,
-        backbone_options={"embed_dim": 192, "num_heads": 3},
-    )
-    assert len(model.backbone.blocks) == 5 and model.features(images(size=32)).tokens.shape == (
-        3,
-        65,
-        192,
-    )
-    assert model.tsa[0].num_heads == 3
-
-
-def test_msa_blocks_is_the_depth_less_the_tsa_blocks():
-    assert [len(small(msa_blocks=None, tsa_blocks=l_t).backbone.blocks) for l_t in (1, 2, 5)] == [
-        5,
-        4,
-        1,
-    ]
-
-
 def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
     model = small(tsa_blocks=3, msa_blocks=6).eval()
     tokens = model.backbone.forward_features(images())
@@ -86,31 +61,6 @@ def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
     assert torch.equal(model.embed(images()), embedding) and torch.equal(
         model.features(images()).tokens, tokens
     )
-
-
-def test_blocks_beyond_msa_blocks_are_left_out():
-    torch.manual_seed(0)
-    vit = timm.create_model(
-        "vit_tiny_patch16_224",
-        num_classes=0,
-        img_size=8,
-        patch_size=4,
-        embed_dim=24,
-        num_heads=3,
-        depth=6,
-    ).eval()
-    vit.blocks = vit.blocks[:4]
-    assert torch.equal(small().eval().features(images()).tokens, vit.forward_features(images()))
-
-
-def test_forward_is_classify_of_embed_and_get_features_is_embed():
-    model = small().eval()
-    model.head.grow([1, 4])
-    embedding = model.embed(images())
-    assert torch.equal(model(images()), model.classify(embedding)) and torch.equal(
-        model.get_features(images()), embedding
-    )
-    assert model(images()).shape == (3, 5)
 
 
 def test_every_parameter_trains():
@@ -311,15 +261,3 @@ def test_autocast_changes_the_answer_by_rounding_only():
     torch.testing.assert_close(
         logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05
     )
-
-
-def test_a_deep_copy_is_independent_also_after_a_backward():
-    model = small()
-    model.head.grow([0])
-    model(images()).sum().backward()
-    twin = copy.deepcopy(model)
-    before = twin(images())
-    with torch.no_grad():
-        model.shared_embedding.add_(1)
-        model.head.weight.add_(1)
-    assert torch.equal(twin(images()), before) and not torch.equal(model(images()), before)
