@@ -74,15 +74,13 @@ class TensorImages(Dataset):
             return Image.fromarray(image.permute(1, 2, 0).numpy()), self.targets[position]
         return image, self.targets[position]
 
-    def subset(self, positions: Integer[np.ndarray, "k"]) -> "TensorImages":
-        """The images at these positions, in this order."""
-        return TensorImages(
-            self.images[torch.from_numpy(positions)], np.asarray(self.targets)[positions]
-        )
-
-    def with_targets(self, targets: Integer[np.ndarray, "n"]) -> "TensorImages":
-        """The same images with other class ids."""
-        return TensorImages(self.images, targets)
+    def subset(
+        self, positions: Integer[np.ndarray, "k"], new_ids: Integer[np.ndarray, "C"] | None = None
+    ) -> "TensorImages":
+        """The images at these positions, in this order; class ids as `new_ids` maps them."""
+        targets = np.asarray(self.targets)[positions]
+        ids = targets if new_ids is None else new_ids[targets]
+        return TensorImages(self.images[torch.from_numpy(positions)], ids)
 
 
 class FileImages(Dataset):
@@ -105,19 +103,14 @@ class FileImages(Dataset):
         except ValueError as error:  # checked when the benchmark was made: gone or damaged since
             raise ValueError(f"Cannot read image {path}: {error}") from error
 
-    def subset(self, positions: Integer[np.ndarray, "k"]) -> "FileImages":
-        """The images at these positions, in this order."""
-        chosen = positions.tolist()
-        return FileImages(
-            [self.paths[p] for p in chosen],
-            [self.targets[p] for p in chosen],
-            self.sizes,
-            upright=self.upright,
-        )
-
-    def with_targets(self, targets: Integer[np.ndarray, "n"]) -> "FileImages":
-        """The same images with other class ids."""
-        return FileImages(self.paths, targets.tolist(), self.sizes, upright=self.upright)
+    def subset(
+        self, positions: Integer[np.ndarray, "k"], new_ids: Integer[np.ndarray, "C"] | None = None
+    ) -> "FileImages":
+        """The images at these positions, in this order; class ids as `new_ids` maps them."""
+        targets = np.asarray(self.targets)[positions]
+        ids = targets if new_ids is None else new_ids[targets]
+        paths = [self.paths[position] for position in positions.tolist()]
+        return FileImages(paths, ids.tolist(), self.sizes, upright=self.upright)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +214,7 @@ def of_classes(source: Source, class_ids: Sequence[int]) -> Source:
     new_ids[list(class_ids)] = np.arange(len(class_ids))
 
     def chosen(images: TensorImages | FileImages) -> TensorImages | FileImages:
-        targets = new_ids[images.targets]
-        kept = np.flatnonzero(targets >= 0)
-        return images.subset(kept).with_targets(targets[kept])
+        return images.subset(np.flatnonzero(new_ids[images.targets] >= 0), new_ids)
 
     return replace(
         source,

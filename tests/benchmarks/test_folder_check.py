@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -133,17 +132,6 @@ def test_bad_files_are_left_out_where_that_is_asked_for_and_junk_always(folder):
     )
 
 
-def test_a_class_of_bad_files_only_stops_even_where_they_are_left_out(folder):
-    (folder / "train/bee/c.png").write_bytes(b"no image")
-    assert check_folder(folder, skip_bad=True).stops
-
-
-def test_grey_images_are_no_fault_where_all_are_grey(tmp_path):
-    for seed, name in enumerate("aabbcc"):
-        picture(tmp_path / name / f"{seed}.png", seed, grey=True)
-    assert found(tmp_path) == {}
-
-
 @pytest.mark.parametrize(
     ("make", "what"),
     [
@@ -241,11 +229,3 @@ def test_the_command_needs_neither_torch_nor_avalanche(folder):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Nothing found." in result.stdout and result.stdout.splitlines()[-1] == ""
-
-
-def test_one_remark_is_in_the_singular(folder):
-    shutil.copy(folder / "train" / "ant" / "a.png", folder / "train" / "ant" / "copy.png")
-    said = split_folder(folder, num_steps=2).remarks
-    assert f"1 remark on the images: see `hfc data check {folder}`." in said
-    shutil.copy(folder / "train" / "bee" / "c.png", folder / "train" / "bee" / "copy.png")
-    assert any("2 remarks on" in line for line in split_folder(folder, num_steps=2).remarks)

@@ -67,50 +67,6 @@ def test_images_are_the_stored_pixels_of_their_class(saved, kind):
     assert benchmark.image_shape == (3, 6, 6)
 
 
-def test_class_names_come_from_the_file_or_are_the_ids(saved):
-    assert split_npz(saved(), num_steps=2).class_names == ("0", "1", "2", "3")
-    assert split_npz(
-        saved(class_names=np.array(["ant", "bee", "cat", "dog"])), num_steps=2
-    ).class_names == ("ant", "bee", "cat", "dog")
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
-def test_any_integer_type_serves_for_labels(saved, dtype):
-    stored = arrays()
-    benchmark = split_npz(
-        saved(y_train=stored["y_train"].astype(dtype)), num_steps=4, class_order=[2, 0, 3, 1]
-    )
-    assert [sorted(set(one.dataset.targets)) for one in benchmark.train_stream] == [
-        [2],
-        [0],
-        [3],
-        [1],
-    ]
-
-
-def test_augmentation_gets_grey_images_as_rgb(saved):
-    stored = arrays()
-    path = saved(x_train=stored["x_train"][..., 0], x_test=stored["x_test"][..., 0])
-    benchmark = split_npz(path, num_steps=2, transforms="dytox")
-    assert benchmark.train_stream[0].dataset[0][0].shape == (3, 6, 6)
-    plane = stored["x_test"][..., 0][stored["y_test"] == 2][0] / 255
-    for channel, (mean, std) in enumerate([(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]):
-        np.testing.assert_allclose(
-            images_of(benchmark.test_stream, 2)[0, channel], (plane - mean) / std, atol=1e-5
-        )
-
-
-def test_augmentation_resizes_above_32_px_only(saved):
-    with pytest.raises(
-        ValueError,
-        match="do not resize up to 32 px: image_size is 32, the images are .* \\(6, 6\\)",
-    ):
-        split_npz(saved(), num_steps=2, transforms="dytox", image_size=32)
-    assert split_npz(saved(), num_steps=2, transforms="dytox", image_size=33).train_stream[
-        0
-    ].dataset[0][0].shape == (3, 33, 33)
-
-
 def test_oblong_images_need_a_size(saved):
     oblong = {"x_train": np.zeros((12, 6, 8), np.uint8), "x_test": np.zeros((4, 6, 8), np.uint8)}
     with pytest.raises(

@@ -2,7 +2,6 @@
 
 import pickle
 import random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from avalanche.benchmarks.scenarios.supervised import class_incremental_benchmar
 from avalanche.benchmarks.utils import AvalancheDataset, as_classification_dataset
 from avalanche.benchmarks.utils.classification_dataset import (
     _make_taskaware_tensor_classification_dataset,
-    lookup,
 )
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.benchmarks.utils.flat_data import FlatData
@@ -270,21 +268,6 @@ def test_a_batch_is_the_collated_samples_and_draws_what_a_loop_draws(structure):
     assert drawn == expected and len(flat) == len(dataset)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_loader_over_the_flat_view_gives_avalanches_batches(structure):
-    dataset = STRUCTURES[structure]()
-    options = {"batch_size": 5, "shuffle": True}
-    ours, _ = after_seeding(
-        lambda: list(DataLoader(flatten(dataset), collate_fn=collate, **options))
-    )
-    theirs, _ = after_seeding(
-        lambda: list(DataLoader(dataset, collate_fn=dataset.collate_fn, **options))
-    )
-    assert len(ours) == len(theirs) == -(-len(dataset) // 5)
-    for a, b in zip(ours, theirs, strict=True):
-        equal(a, b)
-
-
 @pytest.mark.parametrize("structure", ["tensors, replay", "pictures, replay"])
 def test_two_workers_give_the_batches_of_avalanches_two_workers(structure):
     dataset = STRUCTURES[structure]()
@@ -297,35 +280,12 @@ def test_two_workers_give_the_batches_of_avalanches_two_workers(structure):
         equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "structure", ["tensors, two random columns", "incremental tensors", "names of positions"]
-)
-def test_a_sample_is_the_sample_of_the_data_set(structure):
-    dataset = STRUCTURES[structure]()
-    ours, _ = after_seeding(lambda: flatten(dataset)[3])
-    theirs, _ = after_seeding(lambda: dataset[3])
-    assert type(ours) is type(theirs) and [type(value) for value in ours] == [
-        type(value) for value in theirs
-    ]
-    equal(default_collate([ours]), default_collate([theirs]))
-
-
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_looking_at_the_leaves_leaves_the_generators_alone(structure):
     dataset = STRUCTURES[structure]()
     _, drawn = after_seeding(lambda: flatten(dataset))
     _, expected = after_seeding(lambda: None)
     assert drawn == expected
-
-
-def test_labels_and_tasks_are_int64_on_both_kinds_of_batch():
-    x, y, t = flatten(steps_of(Pictures(), CROPS, ToTensor())[0]).__getitems__([0, 1])
-    assert (x.dtype, y.dtype, t.dtype) == (
-        torch.float32,
-        torch.int64,
-        torch.int64,
-    ) and t.tolist() == [0, 0]
-    assert len(flatten(incremental_of(tensors())[0]).__getitems__([0, 1])) == 2
 
 
 BASE = {
@@ -484,14 +444,3 @@ def test_positions_outside_are_named(positions):
     assert len(flat) == 12
     with pytest.raises(IndexError, match=r"0\.\.11, got"):
         flat.__getitems__(positions)
-
-
-def test_a_mapping_too_short_for_some_labels_fails_only_where_they_are_read():
-    dataset = as_classification_dataset(
-        tensors(), transform_groups={"train": (None, partial(lookup, [7, 8, 9]))}
-    )
-    flat = flatten(dataset)
-    good = [i for i in range(N) if tensors().targets[i] < 3]
-    equal(flat.__getitems__(good), default_collate([dataset[i] for i in good]))
-    with pytest.raises(IndexError):
-        flat.__getitems__([i for i in range(N) if i not in good])

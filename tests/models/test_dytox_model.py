@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_backbones import encoder, vit_encoder
-from small_vits import assert_map, images
+from small_vits import images
 from timm.models.convit import ConVit
 
 from avalanche_hfc.models import DyToxModel, TaskTokens
@@ -82,60 +82,6 @@ def test_the_encoder_is_timm_s_convit_up_to_where_its_class_token_enters():
     )
 
 
-def test_a_gpsa_block_is_the_gated_sum_of_content_and_position_attention():
-    block = encoder().double().eval().blocks[0]
-    block.attn.gating_param.data.copy_(torch.linspace(-1, 2, 5))
-    x = torch.randn(2, 16, 20, dtype=torch.float64)
-    attention, normed = block.attn, block.norm1(x)
-    query, key = attention.qk(normed).split(20, dim=-1)
-    value = attention.v(normed)
-    for sample in range(2):
-        for patch in range(16):
-            pieces = []
-            for head in range(5):
-                own = slice(4 * head, 4 * head + 4)
-                content = torch.stack(
-                    [query[sample, patch, own] @ key[sample, other, own] / 2 for other in range(16)]
-                ).softmax(0)
-                relative = []
-                for other in range(16):
-                    dx, dy = other % 4 - patch % 4, other // 4 - patch // 4
-                    offset = torch.tensor([dx, dy, dx * dx + dy * dy], dtype=torch.float64)
-                    relative.append(
-                        attention.pos_proj.weight[head] @ offset + attention.pos_proj.bias[head]
-                    )
-                gate = attention.gating_param[head].sigmoid()
-                share = (1 - gate) * content + gate * torch.stack(relative).softmax(0)
-                pieces.append((share / share.sum()) @ value[sample, :, own])
-            expected = attention.proj(torch.cat(pieces))
-            if patch in (0, 6, 15):
-                torch.testing.assert_close(
-                    attention(normed)[sample, patch], expected, rtol=1e-10, atol=1e-12
-                )
-
-
-def test_nine_of_twelve_heads_start_as_the_places_of_a_3_by_3_kernel_and_values_as_the_identity():
-    attention = encoder(embed_dim=24, num_heads=12).blocks[3].attn
-    places = {(2.0 * dx, 2.0 * dy, -1.0) for dx in (-1, 0, 1) for dy in (-1, 0, 1)}
-    assert {tuple(row) for row in attention.pos_proj.weight[:9].tolist()} == places
-    assert attention.pos_proj.weight[9:].abs().max() < 0.2 and not attention.pos_proj.bias.any()
-    assert torch.equal(attention.v.weight, torch.eye(24)) and torch.equal(
-        attention.gating_param, torch.ones(12)
-    )
-
-
-def test_stages_of_the_encoder_are_the_patches_after_four_blocks():
-    net, outputs = encoder().eval(), {}
-    for number, block in enumerate(net.blocks, start=1):
-        block.register_forward_hook(
-            lambda _, __, output, number=number: outputs.update({number: output})
-        )
-    tokens, stages = net.tokens_and_stages(images())
-    assert torch.equal(tokens, outputs[5])
-    for stage, number in zip(stages, (1, 2, 4, 5), strict=True):
-        assert_map(stage, outputs[number], (4, 4))
-
-
 def test_the_encoder_follows_a_change_of_dtype_after_a_forward_in_inference_mode():
     net = encoder().eval()
     with torch.inference_mode():
@@ -206,24 +152,6 @@ def test_tokens_of_all_steps_go_through_the_block_in_one_pass(steps):
     assert rows == [3 * steps]
 
 
-def test_the_block_is_tsablock_with_residual_on_each_token():
-    head = task_tokens([4, 1], [0, 6])
-    tokens = tokens_of(head)
-    expected = torch.cat([head.block(token, tokens) for token in head.tokens], dim=1)
-    torch.testing.assert_close(head.embeddings(tokens), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_drop_path_draws_for_each_sample_and_step_and_both_branches():
-    head = task_tokens([0], [1], drop_path=0.5).train()
-    tokens = tokens_of(head, batch=200)
-    own = torch.stack(head.embeddings(tokens).split(12, dim=1), dim=1)  # (b, 2, D)
-    dropped = torch.stack(
-        [(own[:, step] == head.tokens[step]).all(1) for step in (0, 1)], dim=1
-    )  # both branches dropped
-    assert dropped.double().mean().item() == pytest.approx(0.25, abs=0.06)
-    assert dropped.all(1).double().mean().item() == pytest.approx(0.0625, abs=0.05)
-
-
 def test_the_divergence_labels_are_0_for_old_classes_and_count_the_new_ones():
     head = task_tokens([4, 1], [6, 0, 9])
     assert head.divergence_targets(torch.tensor([1, 0, 9, 4, 6])).tolist() == [0, 1, 3, 0, 2]
@@ -266,33 +194,6 @@ def test_growth_keeps_old_tokens_and_heads_bit_for_bit_and_classes_that_come_bac
         len(net.head.heads) == 3
         and net.embed_dim == 60
         and net.embed(images(dtype=torch.float64)).shape == (3, 60)
-    )
-
-
-def test_heads_of_steps_and_of_divergence_start_as_torch_s_linear_layer_and_old_ones_keep_their_bits():
-    torch.manual_seed(0)
-    head, drawn = TaskTokens(384, 12), {"heads": [], "divergence": []}
-    for step in range(3):
-        old = [p.detach().clone() for p in head.heads.parameters()]
-        head.grow(range(200 * step, 200 * step + 200))
-        assert all(
-            torch.equal(p, before) for p, before in zip(head.heads.parameters(), old, strict=False)
-        )
-        drawn["heads"].append(head.heads[-1].linear)
-        if step:
-            drawn["divergence"].append(head.divergence.linear)
-    for layers in drawn.values():
-        for values in (
-            torch.cat([layer.weight.flatten() for layer in layers]),
-            torch.cat([layer.bias for layer in layers]),
-        ):
-            bound = 384**-0.5  # 0.051
-            assert values.abs().max() <= bound and values.std().item() == pytest.approx(
-                bound / 3**0.5, rel=0.05
-            )
-    assert all(
-        torch.equal(part.norm.weight, torch.ones(384)) and not part.norm.bias.any()
-        for part in (*head.heads, head.divergence)
     )
 
 

@@ -87,16 +87,6 @@ def test_resnet32_is_the_network_written_out_and_its_stages_are_sums_before_the_
     assert (embedding < 0).any() == (not last_relu)
 
 
-@pytest.mark.parametrize("model", [ResNet32(), ResNet18(stem="3x3")], ids=["32", "18"])
-def test_stages_lie_on_the_way_to_the_logits(model):
-    model.head.grow(range(3))
-    features = model.features(images(size=16))
-    gradients = torch.autograd.grad(
-        model.classify(features.embedding).square().sum(), features.stages
-    )
-    assert all(gradient.any() for gradient in gradients)
-
-
 def test_resnet18_is_torchvision_s_with_its_weights():
     torch.manual_seed(0)
     reference, model = lively(resnet18()), ResNet18().eval()
@@ -245,17 +235,6 @@ def test_resnet18_has_11_2_million_parameters_and_the_stem_asked_for(options, fi
     model = ResNet18(**options).eval()
     assert count(model) == parameters
     assert model.features(images(batch=1, size=32)).stages[0].shape == (1, 64, first, first)
-
-
-def test_zero_residual_makes_each_block_its_shortcut_at_the_start():
-    for model in (
-        ResNet32(zero_residual=True, last_relu=False, block_relu=False),
-        ResNet18(zero_residual=True, stem="3x3"),
-    ):
-        x = images(size=8)
-        stage = model.eval().features(x).stages[0]
-        assert torch.equal(stage, model._stem(x))
-    assert ResNet32().blocks[0].bn2.weight.all() and ResNet18().backbone.layer1[0].bn2.weight.all()
 
 
 def test_a_weights_file_of_a_bare_resnet18_loads(tmp_path):

@@ -74,15 +74,6 @@ def test_every_parameter_trains():
     ] == []
 
 
-def test_the_paper_s_shared_embedding_gets_a_gradient_through_the_query():
-    model = small()
-    model.head.grow([0, 1])
-    model(images()).square().sum().backward()
-    assert [
-        name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()
-    ] == []
-
-
 @pytest.mark.parametrize("adapter_dim", [0, 4])
 def test_frozen_parameters_get_no_gradient_and_the_others_do(adapter_dim):
     model = small(frozen_blocks=2, adapter_dim=adapter_dim)
@@ -183,54 +174,11 @@ def test_stage_k_ends_with_block_round_k_l_m_over_4(msa_blocks, ends):
         assert_map(stage, outputs[end][:, 1:], (2, 2))
 
 
-@pytest.mark.parametrize(
-    "options, size, patch",
-    [
-        ({"in_chans": 1}, 8, 2),
-        ({"in_chans": 1}, 8, 4),
-        ({"class_token": False}, 8, 4),
-        ({"reg_tokens": 4, "no_embed_class": True}, 8, 4),
-        ({"pos_embed": "none"}, 8, 4),
-        ({"dynamic_img_size": True}, 8, 4),
-        ({"pre_norm": True, "init_values": 0.1, "qk_norm": True}, 8, 4),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
-)
-def test_variants_of_timm_s_vit_keep_timm_s_tokens(options, size, patch):
-    model = small(image_size=size, patch_size=patch, backbone_options=options).eval()
-    x, calls = images(channels=options.get("in_chans", 3), size=size), watch(model)
-    features, outputs = model.features(x), dict(calls)
-    assert torch.equal(features.tokens, model.backbone.forward_features(x)) and torch.equal(
-        features.embedding, model.embed(x)
-    )
-    prefix_tokens = features.tokens.shape[1] - (size // patch) ** 2
-    assert prefix_tokens == model.backbone.num_prefix_tokens
-    assert_map(features.stages[-1], outputs[4][:, prefix_tokens:], (size // patch, size // patch))
-
-
 def test_a_dynamic_vit_gives_stages_of_the_image_s_own_grid():
     model = small(backbone_options={"dynamic_img_size": True}).eval()
     assert [stage.shape[2:] for stage in model.features(torch.randn(2, 3, 12, 16)).stages] == [
         (3, 4)
     ] * 4
-
-
-def test_an_averaging_backbone_keeps_its_last_norm_for_every_token():
-    model = small(backbone_options={"global_pool": "avg"}).eval()
-    assert isinstance(model.backbone.norm, nn.LayerNorm) and not list(
-        model.backbone.fc_norm.parameters()
-    )
-    tokens = model.features(images()).tokens
-    torch.testing.assert_close(tokens.mean(-1), torch.zeros(3, 5), rtol=0, atol=1e-6)
-
-
-def test_drop_path_acts_in_the_tsa_blocks_only():
-    model = small(drop_path=0.5, residual=True).train()
-    first, second = model.features(images()), model.features(images())
-    assert torch.equal(first.tokens, second.tokens) and not torch.equal(
-        first.embedding, second.embedding
-    )
-    assert torch.equal(model.eval().embed(images()), model.embed(images()))
 
 
 def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
@@ -239,25 +187,3 @@ def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
     ).shared_embedding
     assert embedding.std().item() == pytest.approx(0.02, rel=0.1) and embedding.requires_grad
     assert not small(embedding_std=0).shared_embedding.any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
-def test_a_model_of_another_dtype_grows_and_answers_in_it(dtype, residual):
-    model = small(residual=residual, tsa_blocks=2).to(dtype).eval()
-    model.head.grow([0, 2])
-    logits = model(images(dtype=dtype))
-    assert logits.dtype == dtype
-    torch.testing.assert_close(
-        logits.float()[:, [0, 2]], model.float()(images())[:, [0, 2]], rtol=0.1, atol=0.05
-    )
-
-
-def test_autocast_changes_the_answer_by_rounding_only():
-    model = small(residual=True).eval()
-    model.head.grow([0, 2])
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(images())
-    torch.testing.assert_close(
-        logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05
-    )

@@ -102,15 +102,6 @@ def test_position_embeddings_are_resampled_to_the_grid_and_said_to_be(tmp_path):
         torch.testing.assert_close(position[0, 1:, channel], wanted.flatten())
 
 
-def test_a_position_embedding_of_no_square_grid_is_refused(tmp_path):
-    torch.save(encoder() | {"pos_embed": torch.zeros(1, 7, 24)}, tmp_path / "odd.pth")
-    with pytest.raises(
-        ValueError,
-        match=r"odd.pth: backbone.pos_embed has shape \(1, 7, 24\), TSAViT needs \(1, 5, 24\)",
-    ):
-        load_weights(model(), tmp_path / "odd.pth")
-
-
 def test_another_shape_is_refused_with_both_and_nothing_is_copied(tmp_path):
     torch.save(encoder(patch_size=2), tmp_path / "small.pth")
     built = model()
