@@ -156,7 +156,7 @@ def test_fewer_exemplars_than_classes_are_refused_and_nothing_changes():
 def test_a_class_is_given_once():
     memory = ExemplarMemory(total=8)
     memory.update(2, *images(2, 5))
-    with pytest.raises(ValueError, match="classes \[2\] are in the memory already"):
+    with pytest.raises(ValueError, match=r"classes \[2\] are in the memory already"):
         memory.update(2, *images(2, 5))
     with pytest.raises(ValueError, match=r"classes \[2\] are in the memory already"):
         memory.reserve([1, 2])
