@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import UNSEEN_LOGIT, ClassColumns, closeness
 
 RIDGES = tuple(10.0**power for power in range(-8, 9))
@@ -68,14 +67,6 @@ class ClosedFormHead(ClassColumns):
         with torch.autocast(embedding.device.type, enabled=False):
             scores = self.scores(embedding.to(self.rows.dtype))
         return self.padded(scores.masked_fill(~self.seen, UNSEEN_LOGIT))
-
-    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Take as many rows as come in."""
-        incoming = state_dict.get(prefix + "rows")
-        if incoming is not None and incoming.shape[1:] == self.rows.shape[1:]:
-            self.rows = self.rows.new_zeros(incoming.shape)
-            self.seen = self.seen.new_zeros(len(incoming))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class ClassMeanHead(ClosedFormHead):

@@ -136,20 +136,6 @@ class CosineHead(GrowingColumns):
         return self.spread(self.scale * self.similarity(embedding))
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Accept any number of proxies. The parameters are then new ones, as after growing."""
-        for age in ("old", "new"):
-            current: Tensor = getattr(self, f"{age}_proxies")
-            incoming = state_dict.get(f"{prefix}{age}_proxies")
-            if (
-                incoming is not None
-                and incoming.shape[1:] == current.shape[1:]
-                and len(incoming) != len(current)
-            ):
-                proxies = nn.Parameter(
-                    current.new_zeros(incoming.shape), requires_grad=current.requires_grad
-                )
-                setattr(self, f"{age}_proxies", proxies)
-                setattr(self, f"{age}_ids", self.old_ids.new_zeros(len(incoming)))
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._know(self.class_ids().tolist())
 

@@ -56,6 +56,23 @@ def check_class_ids(owner: str, class_ids: Iterable[object]) -> list[int]:
     return sorted(checked)
 
 
+def take_rows(module: nn.Module, state_dict: State, prefix: str) -> None:
+    """Give the tensors of a module as many rows as come in. Parameters are then new ones."""
+    for name, tensor in [
+        *module.named_parameters(recurse=False),
+        *module.named_buffers(recurse=False),
+    ]:
+        incoming = state_dict.get(prefix + name)
+        if incoming is None or not tensor.ndim or incoming.shape[1:] != tensor.shape[1:]:
+            continue
+        if len(incoming) != len(tensor):
+            rows = tensor.new_zeros(incoming.shape)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            setattr(
+                module, name, nn.Parameter(rows, tensor.requires_grad) if is_parameter else rows
+            )
+
+
 class ClassColumns(DynamicModule):
     """A head with a column per class id, which grows in training.
 
@@ -109,6 +126,11 @@ class ClassColumns(DynamicModule):
             self._padded_width = 0
         super().train(mode)
         return self
+
+    def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
+        """Accept any number of rows."""
+        take_rows(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def padded(self, logits: Float[Tensor, "*b C"]) -> Float[Tensor, "*b padded"]:
         """Pad logits with -1000 up to the largest class id of the current evaluation.
@@ -287,13 +309,11 @@ class GrowingLinear(ClassColumns):
         )
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Accept any number of rows. The parameters are then new ones, as after growing."""
+        """Accept the state of a plain linear layer, too."""
         incoming = state_dict.get(prefix + "weight")
         # a plain linear layer: all its rows are in use
         if incoming is not None and prefix + "seen" not in state_dict:
             state_dict[prefix + "seen"] = torch.ones(len(incoming), dtype=torch.bool)
-        if incoming is not None and incoming.shape[1:] == (self.in_features,):
-            self._resize(len(incoming))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

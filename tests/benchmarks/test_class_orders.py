@@ -67,18 +67,6 @@ def test_a_synset_list_is_the_published_one(synsets):
     assert checksum(synsets()) == published
 
 
-def test_the_first_synsets_of_the_papers_orders_are_those_of_the_reference():
-    hundred = [imagenet100_synsets()[class_id] for class_id in class_order("imagenet100")[:10]]
-    assert hundred == (
-        "n01756291 n01734418 n01776313 n01514859 n01616318 n01806143 n01820546 n01751748 "
-        "n01773797 n01774750".split()
-    )
-    thousand = [imagenet_synsets()[class_id] for class_id in class_order("imagenet1000")[:7]]
-    assert (
-        thousand == "n01729322 n01514668 n04550184 n03109150 n01990800 n02363005 n12267677".split()
-    )
-
-
 def test_an_unknown_order_is_answered_with_all_names_and_the_nearest():
     with pytest.raises(ValueError) as error:
         class_order("cifar100a")

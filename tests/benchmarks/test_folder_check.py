@@ -159,18 +159,6 @@ def test_links_in_circles_end_and_images_behind_links_count_once(folder):
     assert result.num_images == 5 and result.left_out == ("train/bee/loop: not a regular file",)
 
 
-def test_damage_inside_a_jpeg_is_found_before_training(folder):
-    """A wrong marker in the middle of the data; header and end are whole."""
-    path = folder / "train/ant/photo.jpg"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(
-        path, quality=95
-    )
-    whole = path.read_bytes()
-    middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + b"\xff\xd8" + whole[middle + 2 :])
-    assert "cannot be read" in found(folder)
-
-
 def test_copies_are_found_in_an_npz_file_and_its_faults_stop(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
     labels = np.array([0, 1, 0])

@@ -196,15 +196,6 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
-def test_a_damaged_array_is_refused_by_its_key(saved):
-    path = saved()
-    with open(path, "r+b") as file:
-        file.seek(400)  # inside the pixels of the first array
-        file.write(b"\x00\x01\x02\x03")
-    with pytest.raises(ValueError, match="x_train cannot be read"):
-        split_npz(path, num_steps=2)
-
-
 def test_a_file_that_is_not_there_is_named_with_what_it_should_hold(tmp_path):
     with pytest.raises(
         FileNotFoundError,

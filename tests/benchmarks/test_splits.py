@@ -260,10 +260,6 @@ def test_a_bad_argument_is_named_with_what_is_allowed(options, message):
     assert str(error.value) == message
 
 
-def test_an_order_may_be_an_array():
-    assert split_digits(num_steps=5, class_order=np.array(ORDER)).classes_order == ORDER
-
-
 # As Avalanche's current generators build it
 
 

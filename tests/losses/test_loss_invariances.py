@@ -67,18 +67,6 @@ def test_weights_have_mean_one_in_every_step(batch):
         assert weights[steps[targets] == step].mean().item() == pytest.approx(1, rel=1e-12)
 
 
-@given(several)
-def test_a_harder_sample_of_a_step_weighs_more(batch):
-    logits, targets, _, steps = batch
-    seen = logits.masked_fill(steps < 0, -torch.inf)
-    hard = 1 - seen.softmax(1).gather(1, targets[:, None]).squeeze(1)
-    weights = compensation_weights(logits, targets, steps)
-    for i in range(len(targets)):
-        for j in range(len(targets)):
-            if steps[targets[i]] == steps[targets[j]] and hard[i] > hard[j] + 1e-9:
-                assert weights[i] > weights[j]
-
-
 @every_loss
 @given(batch=several, seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_samples_does_not_matter(name, batch, seed):

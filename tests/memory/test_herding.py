@@ -201,19 +201,6 @@ def test_a_difference_larger_than_rounding_is_no_tie():
     assert herding_order(features, 1, rule="closest").tolist() == [1]
 
 
-def test_half_precision_and_graph_features_are_accepted_and_left_alone():
-    features = (
-        torch.randn(30, 8, generator=torch.Generator().manual_seed(2))
-        .to(torch.bfloat16)
-        .requires_grad_()
-    )
-    before = features.detach().clone()
-    order = herding_order(features, 7)
-    assert order.dtype == torch.int64 and not order.requires_grad
-    assert order.tolist() == greedy_loop(before.double(), 7)
-    assert torch.equal(features.detach(), before)
-
-
 def test_bad_arguments_are_named():
     said = r"^Unknown herding rule 'greedi'. Known: greedy, icarl-code, closest, first, raw. Did you mean 'greedy'\?"
     with pytest.raises(ValueError, match=said):

@@ -1,7 +1,5 @@
 """The confusion matrix as its cells: against dense matrices, and at sizes at which none would fit."""
 
-import pickle
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from room import at_most_more
 
 from avalanche_hfc.metrics import (
-    StepCounts,
     accuracy,
     class_accuracies,
     forgetting,
@@ -46,29 +43,6 @@ def test_the_cells_are_those_of_the_dense_matrix(num_images, num_columns, seed):
     assert torch.equal(counts.correct, matrix.diagonal())
     assert counts.cells.indices().T.tolist() == matrix.nonzero().tolist()  # in this order
     assert counts.cells.values().tolist() == matrix[matrix > 0].tolist()
-
-
-def test_counts_can_be_made_of_a_dense_matrix_and_of_cells_in_any_order_some_of_them_twice():
-    matrix = torch.tensor([[4, 0, 1], [0, 0, 0], [2, 0, 3]])
-    places = torch.tensor([[2, 0, 2, 0, 0], [2, 2, 0, 0, 0]])
-    cells = torch.sparse_coo_tensor(
-        places, torch.tensor([3, 1, 2, 1, 3]), (3, 3), check_invariants=True
-    )
-    total, zeros = torch.tensor([5, 0, 5]), torch.zeros(3, dtype=torch.float64)
-    nme = torch.tensor([1, 0, 2])
-    for confusion in (matrix, cells, matrix.to_sparse()):
-        by_place = StepCounts(confusion, nme, total, zeros, zeros + 1)
-        by_name = StepCounts(
-            gradient_square_sum=zeros + 1, gradient_sum=zeros, total=total, correct_nme=nme,
-            confusion=confusion,
-        )  # fmt: skip
-        for counts in (by_place, by_name, pickle.loads(pickle.dumps(by_place))):
-            assert counts.confusion.tolist() == matrix.tolist()
-            assert counts.cells.indices().T.tolist() == [[0, 0], [0, 2], [2, 0], [2, 2]]
-            assert counts.correct.tolist() == [4, 0, 3]
-            assert counts.correct_nme.tolist() == [1, 0, 2] and counts.total.tolist() == [5, 0, 5]
-            assert counts.gradient_sum.tolist() == [0, 0, 0]
-            assert counts.gradient_square_sum.tolist() == [1, 1, 1]
 
 
 def test_no_matrix_is_made_of_many_classes():

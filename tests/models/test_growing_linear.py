@@ -183,15 +183,6 @@ def test_evaluation_of_unseen_classes_pads_the_output_and_changes_nothing_else()
     )
 
 
-def test_the_pad_survives_a_second_eval_and_is_gone_after_training_resumes():
-    head, x = grown(), inputs()
-    head.eval()
-    head.adaptation(experience([12]))
-    assert head.eval()(x).shape == (4, 13)
-    assert head.train()(x).shape == (4, 8)
-    assert head.eval()(x).shape == (4, 8)
-
-
 def test_a_state_dict_brings_its_rows_and_its_seen_classes():
     source, target = grown(), GrowingLinear(6)
     target.grow(range(20))

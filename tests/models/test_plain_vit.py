@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 from small_backbones import SMALL, vit
-from small_vits import assert_map, images, small
+from small_vits import assert_map, images
 
 from avalanche_hfc.models import ViTEncoder
 
@@ -52,27 +52,6 @@ def test_stage_k_ends_with_block_round_k_times_one_less_than_l_m_over_4_and_come
         assert_map(stage, outputs[number][:, 1:], (2, 2))
     assert torch.equal(features.embedding, features.tokens[:, 0]) and torch.equal(
         features.tokens, model.tokens(images())
-    )
-
-
-def test_frozen_prefix_adapters_and_weights_are_those_of_tsavit(tmp_path):
-    model, twin = vit(frozen_blocks=2), small(frozen_blocks=2, msa_blocks=6)
-    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    assert (
-        frozen == {name for name, p in twin.named_parameters() if not p.requires_grad}
-        and len(frozen) == 4 + 2 * 12
-    )
-    assert not model.backbone.blocks[1].training and model.backbone.blocks[2].training
-    torch.testing.assert_close(model.embed(images(), model.prefix(images())), model.embed(images()))
-    adapted = vit(frozen_blocks=2, adapter_dim=4)
-    assert (
-        adapted.prefix(images()) is None
-        and adapted.backbone.blocks[0].adapter.up.weight.requires_grad
-    )
-    torch.save(twin.backbone.state_dict(), tmp_path / "vit.pth")
-    loaded = vit(weights=tmp_path / "vit.pth")
-    assert loaded.load_report.added == "backbone." and torch.equal(
-        loaded.backbone.pos_embed, twin.backbone.pos_embed
     )
 
 
