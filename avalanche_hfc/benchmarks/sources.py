@@ -261,8 +261,8 @@ def read_cifar100(root: Path | str | None, *, download: bool) -> Source:
         train, test = (TorchvisionCIFAR100(folder, train=part) for part in (True, False))
     except RuntimeError as error:
         raise FileNotFoundError(
-            f"CIFAR-100 is not in {folder / TorchvisionCIFAR100.base_folder}, or a file there is "
-            f"damaged: its md5 sum is not the official one. download=True fetches "
+            f"CIFAR-100 is not on disk: looked for {folder / TorchvisionCIFAR100.base_folder}; or "
+            "a file there is damaged, its md5 sum is not the official one. download=True fetches "
             f"{TorchvisionCIFAR100.url}, or unpacks {TorchvisionCIFAR100.filename} if that is in "
             f"{folder}."
         ) from error

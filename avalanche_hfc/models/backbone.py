@@ -67,7 +67,8 @@ def build_backbone(
 
 def similar_names(name: str) -> str:
     known = [*timm.list_models("*vit*"), *timm.list_pretrained("*vit*")]
-    return f"Similar names: {', '.join(difflib.get_close_matches(name, known)) or 'none'}."
+    near = difflib.get_close_matches(name, known, n=5)
+    return f"Did you mean {', '.join(near)}?" if near else ""
 
 
 def check_plain(name: str, vit: nn.Module) -> None:

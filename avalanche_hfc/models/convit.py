@@ -35,7 +35,7 @@ class ConViTEncoder(Recomputed):
         Images ``(b, c, height, width)`` in, tokens ``(b, N, D)`` out.
 
     Raises:
-        ValueError: If `image_size` is not a multiple of `patch_size`.
+        ValueError: If sizes are not multiples of each other or a value is not allowed.
 
     Example:
         >>> import torch
@@ -60,10 +60,15 @@ class ConViTEncoder(Recomputed):
         in_channels: int = 3,
     ):
         super().__init__()
-        if image_size % patch_size:
+        if image_size % patch_size or embed_dim % num_heads:
             raise ValueError(
-                f"ConViTEncoder: image_size must be a multiple of patch_size, got {image_size} "
-                f"and {patch_size}."
+                "ConViTEncoder: image_size must be a multiple of patch_size and embed_dim of "
+                f"num_heads, got {image_size} and {patch_size}, {embed_dim} and {num_heads}."
+            )
+        if num_blocks < 1 or not 0 <= drop_path < 1:
+            raise ValueError(
+                "ConViTEncoder: num_blocks must be 1 or more and drop_path in [0, 1), got "
+                f"{num_blocks} and {drop_path}."
             )
         self.embed_dim = embed_dim
         self.num_heads = num_heads

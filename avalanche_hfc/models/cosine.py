@@ -39,6 +39,9 @@ class CosineHead(GrowingColumns):
     Shape:
         Embeddings ``(b, D)`` in, logits ``(b, C)`` out.
 
+    Raises:
+        ValueError: If `num_proxies` or `sharpness` is not positive.
+
     Example:
         >>> import torch
         >>> from avalanche_hfc.models import CosineHead
@@ -60,6 +63,11 @@ class CosineHead(GrowingColumns):
         learn_scale: bool = True,
     ):
         super().__init__()
+        if num_proxies < 1 or sharpness <= 0:
+            raise ValueError(
+                "CosineHead: num_proxies must be at least 1 and sharpness above 0, got "
+                f"{num_proxies} and {sharpness}."
+            )
         self.in_features = in_features
         self.num_proxies = num_proxies
         self.sharpness = sharpness

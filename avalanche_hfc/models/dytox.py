@@ -219,6 +219,9 @@ class DyToxModel(EmbeddingModel):
     Shape:
         Images ``(b, c, height, width)`` in, logits ``(b, C)`` out.
 
+    Raises:
+        ValueError: If `drop_path` is not in [0, 1).
+
     Example:
         >>> import torch
         >>> from avalanche_hfc.models import ConViTEncoder, DyToxModel
@@ -239,6 +242,8 @@ class DyToxModel(EmbeddingModel):
         self.encoder = ConViTEncoder() if encoder is None else encoder
         if drop_path is None:
             drop_path = float(getattr(self.encoder, "drop_path", 0.0))  # a ConViT's
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"DyToxModel: drop_path must be in [0, 1), got {drop_path}.")
         self.head = TaskTokens(self.encoder.embed_dim, self.encoder.num_heads, drop_path=drop_path)
         self.shares_prefix = self.encoder.shares_prefix
 

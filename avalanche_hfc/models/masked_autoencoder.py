@@ -33,7 +33,8 @@ class MaskedAutoencoder(nn.Module):
         decoder_heads: Attention heads of the decoder.
 
     Raises:
-        ValueError: No patch would be visible, or none masked.
+        ValueError: No patch would be visible, or none masked; `decoder_dim` is not a multiple of
+            `decoder_heads`.
 
     Example:
         >>> encoder = ViTEncoder(
@@ -62,6 +63,11 @@ class MaskedAutoencoder(nn.Module):
             raise ValueError(
                 f"MaskedAutoencoder: mask_ratio {mask_ratio} masks {self.num_masked} of "
                 f"{self.num_patches} patches; at least one must be masked and one visible."
+            )
+        if decoder_dim % decoder_heads:
+            raise ValueError(
+                f"MaskedAutoencoder: decoder_dim {decoder_dim} is not a multiple of "
+                f"decoder_heads {decoder_heads}."
             )
         self.encoder = encoder
         self.patch_size: tuple[int, int] = tuple(patch_embed.patch_size)

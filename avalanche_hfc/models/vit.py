@@ -119,10 +119,10 @@ class TSAViT(_PooledViT):
         backbone_options: Mapping[str, object] | None = None,
         embedding_std: float | int = 0.02,
     ):
-        if tsa_blocks < 1 or not 0 <= drop_path < 1:
+        if tsa_blocks < 1 or embedding_std < 0 or not 0 <= drop_path < 1:
             raise ValueError(
-                "TSAViT: tsa_blocks must be 1 or more and drop_path in [0, 1), got "
-                f"{tsa_blocks} and {drop_path}."
+                "TSAViT: tsa_blocks must be 1 or more, embedding_std 0 or more and drop_path in "
+                f"[0, 1), got {tsa_blocks}, {embedding_std} and {drop_path}."
             )
         super().__init__(
             backbone,

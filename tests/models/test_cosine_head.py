@@ -214,3 +214,9 @@ def test_the_generator_alone_decides_the_centres():
         and torch.equal(first[1], again[1])
         and not torch.equal(first[0], other[0])
     )
+
+
+@pytest.mark.parametrize("wrong", [{"num_proxies": 0}, {"sharpness": 0.0}], ids=str)
+def test_numbers_that_are_not_positive_are_refused(wrong):
+    with pytest.raises(ValueError, match="num_proxies must be at least 1 and sharpness above 0"):
+        CosineHead(4, **wrong)

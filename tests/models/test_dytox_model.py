@@ -9,7 +9,7 @@ from small_backbones import encoder, vit_encoder
 from small_vits import images
 from timm.models.convit import ConVit
 
-from avalanche_hfc.models import DyToxModel, TaskTokens
+from avalanche_hfc.models import ConViTEncoder, DyToxModel, TaskTokens
 
 
 def model(*steps, own=encoder, dtype=torch.float32):
@@ -269,3 +269,20 @@ def test_a_state_dict_of_other_sizes_and_a_copy_give_the_same_logits():
     first = model([3])
     twin.load_state_dict(first.state_dict())
     assert torch.equal(twin(images()), first.eval()(images())) and twin.head.divergence is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"image_size": 9}, "multiple of patch_size .* got 9 and 4"),
+        ({"num_heads": 5}, "of num_heads, .* 384 and 5"),
+        ({"num_blocks": 0}, "num_blocks must be 1 or more"),
+        ({"drop_path": 1.0}, r"drop_path in \[0, 1\), got 5 and 1.0"),
+    ],
+    ids=str,
+)
+def test_sizes_of_the_encoder_that_do_not_fit_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ConViTEncoder(**wrong)
+    with pytest.raises(ValueError, match="DyToxModel: drop_path must be in"):
+        DyToxModel(ConViTEncoder(image_size=8), drop_path=-0.1)

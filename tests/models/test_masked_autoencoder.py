@@ -80,6 +80,7 @@ def test_training_on_one_image_reconstructs_it():
     [
         ({"mask_ratio": 0.99}, "mask_ratio 0.99 masks 8 of 8 patches"),
         ({"mask_ratio": 0.01}, "masks 0 of 8 patches"),
+        ({"decoder_heads": 5}, "decoder_dim 12 is not a multiple of decoder_heads 5"),
     ],
 )
 def test_what_cannot_be_masked_or_divided_is_refused(options, said):

@@ -32,11 +32,12 @@ def test_weights_timm_is_the_only_value_that_fetches(monkeypatch):
         ({"msa_blocks": 0}, r"TSAViT: msa_blocks must be in 1…6.* got msa_blocks=0"),
         ({"msa_blocks": 7}, "got msa_blocks=7"),
         ({"msa_blocks": None, "tsa_blocks": 6}, r"got msa_blocks=0 \(tsa_blocks=6\)"),
-        ({"tsa_blocks": 0}, "tsa_blocks must be 1 or more .* got 0"),
+        ({"tsa_blocks": 0}, "tsa_blocks must be 1 or more, .* got 0"),
         ({"frozen_blocks": 5}, "frozen_blocks in 0…msa_blocks.* frozen_blocks=5"),
         ({"frozen_blocks": -1}, "frozen_blocks=-1"),
         ({"adapter_dim": -3}, "adapter_dim 0 or more, .* adapter_dim=-3"),
-        ({"drop_path": 1.0}, r"drop_path in \[0, 1\), got 1 and 1.0"),
+        ({"drop_path": 1.0}, r"drop_path in \[0, 1\), got 1, 0.02 and 1.0"),
+        ({"embedding_std": -0.1}, "embedding_std 0 or more .* got 1, -0.1"),
         ({"backbone_options": {"embed_dims": 12}}, "unexpected keyword argument 'embed_dims'"),
         ({"backbone_options": {"img_size": 12}}, "keyword argument 'img_size'"),
         ({"backbone_options": {"embed_dim": 25}}, "timm cannot build .*'embed_dim': 25"),
@@ -54,11 +55,11 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(arguments, message):
     [
         (
             "vit_tiny_patch16_225",
-            "Unknown backbone 'vit_tiny_patch16_225'. Similar names: vit_tiny_patch16_224",
+            "Unknown backbone 'vit_tiny_patch16_225'. Did you mean .*vit_tiny_patch16_224",
         ),
         (
             "vit_base_patch16_224.mea",
-            "Invalid pretrained tag .mea.* Similar names: vit_base_patch16_224.mae",
+            "Invalid pretrained tag .mea.* Did you mean .*vit_base_patch16_224.mae",
         ),
         ("hf_hub:someone/model", "Unknown backbone"),
         ("resnet18", "'resnet18' is not one of timm's plain VisionTransformers"),
