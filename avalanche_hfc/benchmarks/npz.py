@@ -110,15 +110,16 @@ def _load(
         if missing:
             held = ", ".join(archive) or "nothing"
             raise ValueError(f"lacks {', '.join(missing)}; it holds {held}.")
+        keys = [key for key in (*needed, *optional) if key in archive]
         with zipfile.ZipFile(path) as members:
-            size = sum(member.file_size for member in members.infolist())
+            sizes = {one.filename.removesuffix(".npy"): one.file_size for one in members.infolist()}
+        size = sum(sizes[key] for key in keys)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if size > memory:
             raise ValueError(
                 f"its arrays take {size / 1e9:.1f} GB; this machine has {memory / 1e9:.1f} GB of "
                 "memory."
             )
-        keys = [key for key in (*needed, *optional) if key in archive]
         return {key: _read_array(archive, key) for key in keys}
 
 
