@@ -27,10 +27,10 @@ from avalanche_hfc.lab.compare import (
     with_epochs,
     with_weights,
 )
+from avalanche_hfc.lab.options import is_user_method
 from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.settings import PER_CLASS
 from avalanche_hfc.lab.table import TableRun, check_writable, finished
-from avalanche_hfc.lab.user_data import PER_CLASS
-from avalanche_hfc.lab.user_methods import is_user_method
 
 if TYPE_CHECKING:
     from avalanche_hfc.benchmarks._images import Source

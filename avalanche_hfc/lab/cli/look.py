@@ -17,9 +17,8 @@ from avalanche_hfc.lab.describe import (
     other_forms,
     text_of,
 )
-from avalanche_hfc.lab.listing import digest, matching, tables_of
-from avalanche_hfc.lab.schema import SCALES
-from avalanche_hfc.lab.tables import FURTHER_TABLES
+from avalanche_hfc.lab.names import SCALES
+from avalanche_hfc.lab.tables import FURTHER_TABLES, digest, matching, tables_of
 
 
 @click.command("list")

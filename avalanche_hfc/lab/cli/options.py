@@ -11,10 +11,9 @@ from pathlib import Path
 import click
 
 from avalanche_hfc.lab import SCALES
-from avalanche_hfc.lab.listing import ALL_TABLES
 from avalanche_hfc.lab.machine import WORKERS_HELP, most_workers, silence_host
 from avalanche_hfc.lab.schema import DataRecipe, MemoryRecipe, TrainRecipe
-from avalanche_hfc.lab.tables import SPECS
+from avalanche_hfc.lab.tables import ALL_TABLES, SPECS
 
 DEVICE_HELP = "auto: the GPU if torch finds one, else the CPU. Or as torch calls it: cpu, cuda:1."
 device_option = click.option("--device", default="auto", show_default=True, help=DEVICE_HELP)

@@ -16,8 +16,8 @@ from avalanche_hfc.lab.cli.options import (
     overrides_of,
     recipes_and_tables,
 )
-from avalanche_hfc.lab.listing import ALL_TABLES
-from avalanche_hfc.lab.user_data import with_data
+from avalanche_hfc.lab.overrides import with_data
+from avalanche_hfc.lab.tables import ALL_TABLES
 
 
 @click.command(cls=RecipeCommand)

@@ -24,11 +24,11 @@ from avalanche_hfc.lab.cli.options import (
 )
 from avalanche_hfc.lab.cli.ranks import check_ranks, first, launch, launch_note, launched, restarted
 from avalanche_hfc.lab.machine import WORKERS_HELP, most_workers, silence_host
-from avalanche_hfc.lab.pretraining import DTYPES, PretrainRecipe
+from avalanche_hfc.lab.overrides import memory_line, with_data
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.schema import DTYPES, PretrainRecipe
 from avalanche_hfc.lab.table import TableRun, finished, set_aside
-from avalanche_hfc.lab.user_data import memory_line, with_data
 
 
 def read_several_seeds(

@@ -7,6 +7,8 @@ import pytest
 from avalanche_hfc.lab import all_names, recipe
 from avalanche_hfc.lab.options import ONE_PASS
 
+pytestmark = pytest.mark.quick
+
 TRAIN = {  # optimizer, lr, epochs, batch, weight decay, schedule
     "cifar100-b0-t10-icarl-resnet32": ("sgd", 2.0, 70, 128, 2e-5, "drops"),
     "imagenet100-b0-t10-icarl-resnet18": ("sgd", 2.0, 60, 128, 1e-5, "drops"),

@@ -18,9 +18,11 @@ from avalanche_hfc.lab.options import (
     WITHOUT_LOSSES,
     WITHOUT_MEMORY,
     check,
+    option_of,
+    total_only,
+    without_memory,
 )
-from avalanche_hfc.lab.schema import CHOICES
-from avalanche_hfc.lab.signatures import option_of, total_only, without_memory
+from avalanche_hfc.lab.schema import fixed_options
 from avalanche_hfc.memory.herding import RULES
 from avalanche_hfc.models import DyToxModel, ViTEncoder
 from avalanche_hfc.strategies import (
@@ -36,6 +38,8 @@ from avalanche_hfc.strategies import (
 )
 from avalanche_hfc.strategies._base import proxies, replay
 from avalanche_hfc.strategies._base.method import LOSSES
+
+pytestmark = pytest.mark.quick
 
 
 def test_the_names_without_torch_are_those_of_the_classes():
@@ -181,7 +185,7 @@ def test_the_types_of_an_option_are_those_of_its_annotation_else_of_its_default(
         (method_options("hfc")["form"].choices, hfc.FORMS),
         (method_options("hfc")["relation_weight"].choices, ("balanced",)),
         (tuple(HFC_FORMS), hfc.FORMS),
-        (CHOICES["data.transforms"], TRANSFORMS),
+        (fixed_options()["data.transforms"].choices, TRANSFORMS),
     ],
     ids=lambda value: "",
 )

@@ -16,8 +16,8 @@ from avalanche_hfc.benchmarks import check
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.cli.main import commands
 from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.overrides import with_data
 from avalanche_hfc.lab.read import read_runs
-from avalanche_hfc.lab.user_data import with_data
 
 OLD, NEW = list(COLOURS)[:3], list(COLOURS)[3:4]
 SHORT = ("--image-size", "16", "--epochs", "1", "--batch-size", "8")

@@ -13,7 +13,7 @@ from avalanche_hfc.lab import TABLES, all_names, recipe
 from avalanche_hfc.lab.cli.main import commands
 from avalanche_hfc.lab.tables import FURTHER_TABLES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def said(*arguments):

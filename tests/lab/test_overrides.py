@@ -7,6 +7,8 @@ import pytest
 from avalanche_hfc.lab import Recipe, override, recipe
 from avalanche_hfc.lab.describe import command, text_of
 
+pytestmark = pytest.mark.quick
+
 HFC = recipe("cifar100-b0-t10-hfc@paper")
 FOSTER = recipe("cifar100-b0-t10-foster-resnet32@paper")
 RESNET = recipe("cifar100-b0-t10-bic+hfc-resnet32@paper")
@@ -82,15 +84,15 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
             "give mem_size or per_class, not both; got 3 and 4",
         ),
         (HFC, {"mem_size": "none"}, "hfc needs mem_size or per_class"),
-        (HFC, {"momentum": "0.9"}, "momentum acts only with optimizer=sgd"),
-        (HFC, {"optimizer": "sgd"}, "momentum must be given with optimizer=sgd"),
-        (HFC, {"drop_factor": "0.1"}, "drop_factor acts only with schedule=drops"),
+        (HFC, {"momentum": "0.9"}, "momentum has no effect without optimizer=sgd"),
+        (HFC, {"optimizer": "sgd"}, "momentum is needed with optimizer=sgd"),
+        (HFC, {"drop_factor": "0.1"}, "drop_factor has no effect without schedule=drops"),
         (
             HFC,
             {"schedule": "drops"},
-            "must be given with schedule=drops|acts only with schedule=cosine",
+            "lowest_lr has no effect without schedule=cosine",
         ),
-        (RESNET, {"drops_at": "0.8,0.5"}, "rising fractions"),
+        (RESNET, {"drops_at": "0.8,0.5"}, "increasing fractions"),
         (
             FOSTER,
             {"beta": "0.9,"},
@@ -101,8 +103,8 @@ def test_a_text_becomes_a_value_of_the_leafs_type(own, name, text, leaf, value):
             {"beta": "none"},
             "method.beta must be a number or numbers with commas between, got 'none'",
         ),
-        (RESNET, {"drops_at": "80,120"}, "rising fractions"),
-        (RESNET, {"warm_up_lr": "0.1"}, "warm_up_lr acts only with warm_up_epochs"),
+        (RESNET, {"drops_at": "80,120"}, "increasing fractions"),
+        (RESNET, {"warm_up_lr": "0.1"}, "warm_up_lr has no effect without warm_up_epochs"),
         (RESNET, {"schedule_delay": "-1"}, "train.schedule_delay must be 0 or more, got -1"),
         (
             recipe("digits-b0-t5-hfc@demo"),

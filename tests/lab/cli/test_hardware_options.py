@@ -11,8 +11,8 @@ import torch
 from image_folders import content, hfc
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.by_name import all_names
 from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.settings import all_names
 from avalanche_hfc.lab.trained_run import load_run
 
 NAME = "digits-b0-t5-hfc@demo"

@@ -12,6 +12,8 @@ from avalanche_hfc.lab import TABLES, Recipe, all_names, recipe, settings
 from avalanche_hfc.lab.run_folder import RunFolder
 from avalanche_hfc.lab.tables import FURTHER_TABLES, PaperCell
 
+pytestmark = pytest.mark.quick
+
 ROOT = Path(__file__).parents[2]
 NAMES = all_names()
 

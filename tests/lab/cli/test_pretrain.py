@@ -12,8 +12,8 @@ from PIL import Image
 
 from avalanche_hfc.benchmarks import unlabelled
 from avalanche_hfc.lab.cli import main
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.run_folder import RunFolder
+from avalanche_hfc.lab.schema import PretrainRecipe
 
 TINY = (
     "--image-size", "16", "--patch-size", "8", "--msa-blocks", "2", "--epochs", "2",

@@ -7,9 +7,11 @@ from safetensors.torch import save_file
 
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.build import build_model
+from avalanche_hfc.lab.overrides import BACKBONES, geometry_of
 from avalanche_hfc.lab.run import remarks_of
-from avalanche_hfc.lab.weights_file import BACKBONES, geometry_of
 from avalanche_hfc.models.weights import loaded_from_file
+
+pytestmark = pytest.mark.quick
 
 SMALL = "cifar100-b0-t10-hfc@small"
 
