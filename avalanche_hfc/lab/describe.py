@@ -161,7 +161,7 @@ def duration(seconds: float, places: int = 1) -> str:
     """A time in words.
 
     Example:
-        >>> duration(100), duration(7200)
+        >>> duration(100.0), duration(7200.0)
         ('1.7 minutes', '2.0 hours')
     """
     if seconds > 5400:

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from avalanche_hfc.lab import all_names, recipe
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.cli.options import NEAR, RecipeCommand
 
 NAME = "digits-b0-t5-hfc@demo"

@@ -15,8 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from avalanche_hfc.lab import compare, plan
-from avalanche_hfc.lab.cli import tables
-from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.cli import main, tables
 
 CLASSES = list(COLOURS)[:5]
 METHODS = ("ncm", "herding-replay")

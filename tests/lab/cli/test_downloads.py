@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from huggingface_hub import constants
 from torchvision.datasets import CIFAR100
 
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.models.download import weights_file
 
 NAME = "vit_base_patch16_224.mae"

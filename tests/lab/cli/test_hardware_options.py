@@ -11,7 +11,7 @@ import torch
 from image_folders import content, hfc
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.settings import all_names
 from avalanche_hfc.lab.trained_run import load_run
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from avalanche_hfc.lab import TABLES, all_names, recipe
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.tables import FURTHER_TABLES
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from avalanche_hfc.lab import FURTHER_TABLES
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.options import ONE_PASS
 from avalanche_hfc.strategies import STRATEGIES
 

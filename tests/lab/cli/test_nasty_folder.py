@@ -10,7 +10,7 @@ from image_folders import hfc
 from nasty_files import CLASS_NAMES, bad_files, junk, odd_images, pixels
 from PIL import Image
 
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 
 SHORT = ("--image-size", "16", "--epochs", "1", "--batch-size", "16")
 NAME = "folder-b0-t3-finetune@demo"

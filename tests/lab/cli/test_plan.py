@@ -12,9 +12,9 @@ from strategy_runs import At
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab import plan as plan_module
 from avalanche_hfc.lab.build import build_model, build_strategy
-from avalanche_hfc.lab.cli.plan import duration, size
+from avalanche_hfc.lab.cli.look import size
 from avalanche_hfc.lab.data import build_benchmark
-from avalanche_hfc.lab.describe import phases_by_step
+from avalanche_hfc.lab.describe import duration, phases_by_step
 from avalanche_hfc.lab.memory import fits, image_bytes
 from avalanche_hfc.lab.plan import (
     CHECKPOINTS,

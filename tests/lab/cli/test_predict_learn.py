@@ -16,7 +16,7 @@ from image_folders import COLOURS, TINY, content, hfc, make_folder
 from PIL import Image
 
 from avalanche_hfc.lab import Recipe, override, recipe
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.learn import accuracies
 from avalanche_hfc.lab.predict import predict

@@ -14,8 +14,7 @@ from itertools import pairwise
 import pytest
 
 from avalanche_hfc.lab import override, recipe
-from avalanche_hfc.lab.cli.run_progress import RunBar
-from avalanche_hfc.lab.cli.tables import TableRunBar, time_left
+from avalanche_hfc.lab.cli.progress import RunBar, TableRunBar, time_left
 from avalanche_hfc.lab.progress import TEACHER, TRAINING, Progress, work_by_step
 from avalanche_hfc.lab.record import Recorder
 from avalanche_hfc.lab.run import run

@@ -34,7 +34,7 @@ def ended(monkeypatch, capsys, rank, error):
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setattr(sys.modules["avalanche_hfc.lab.cli.main"], "commands", fail)
+    monkeypatch.setattr(sys.modules["avalanche_hfc.lab.cli"], "commands", fail)
     with pytest.raises(SystemExit) as stop:
         main()
     return stop.value.code, capsys.readouterr().err

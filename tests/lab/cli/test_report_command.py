@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from synthetic_runs import write_run
 
-from avalanche_hfc.lab.cli.main import commands, main
+from avalanche_hfc.lab.cli import commands, main
 
 
 def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):

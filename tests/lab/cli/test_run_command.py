@@ -11,7 +11,7 @@ from tiny_runs import rows_of
 
 from avalanche_hfc.lab import recipe
 from avalanche_hfc.lab.cli import main
-from avalanche_hfc.lab.cli.run_progress import RunBar, TensorBoardBar
+from avalanche_hfc.lab.cli.progress import RunBar, TensorBoardBar
 from avalanche_hfc.lab.run_folder import RunFolder
 
 pytestmark = pytest.mark.quick  # the run of that tier
@@ -196,7 +196,7 @@ def test_on_a_terminal_lines_tell_the_steps_and_a_bar_loss_speed_and_time_left(m
 
 def test_elsewhere_plain_lines_tell_the_steps_and_an_epoch_now_and_then(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("avalanche_hfc.lab.cli.run_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("avalanche_hfc.lab.cli.progress.time.monotonic", lambda: now[0])
     bar = RunBar("a run")
     now[0] = 31
     told(bar)

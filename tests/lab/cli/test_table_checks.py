@@ -7,7 +7,7 @@ import pytest
 from image_folders import hfc
 
 from avalanche_hfc.lab import jobs
-from avalanche_hfc.lab.cli.main import main
+from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.table import cells_of, runs_of
 
 

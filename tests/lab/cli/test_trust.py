@@ -11,7 +11,7 @@ import pytest
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.cli.main import commands, main
+from avalanche_hfc.lab.cli import commands, main
 from avalanche_hfc.lab.run_folder import TIMES
 
 METHOD = """

@@ -14,7 +14,7 @@ from PIL import Image
 
 from avalanche_hfc.benchmarks import check
 from avalanche_hfc.lab import override, recipe
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.overrides import with_data
 from avalanche_hfc.lab.read import read_runs

@@ -1,10 +1,12 @@
-"""What a run shows of itself: a bar on a terminal, plain lines elsewhere, curves for
+"""What runs show while they train: bars on a terminal, plain lines elsewhere, curves for
 TensorBoard.
 """
 
+import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from avalanche_hfc._types import Record
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.run_folder import LOSS
 
+TITLE = 24  # characters of a run's name beside its bar, which fits 80 columns
 BAR = "{desc} |{bar}| {percentage:3.0f}% {elapsed}<{remaining}{postfix}"
 QUIET_SECONDS = 30  # between two plain lines about epochs
 
@@ -48,19 +51,13 @@ class RunBar(Progress):
             disable=None,
             leave=self.leave,
         )
-        self.name_run()
-        self._describe()
-
-    def name_run(self) -> None:
-        if not self.bar.disable:
-            self._say(self.title)
+        if not self.bar.disable and self.leave:
+            self.say(self.title)
+        self.bar.set_description_str(self.describe(), refresh=False)
 
     def describe(self) -> str:
         """What stands before the bar."""
         return f"step {min(self.step_now + 1, len(self.work))}/{len(self.work)}"
-
-    def _describe(self) -> None:
-        self.bar.set_description_str(self.describe(), refresh=False)
 
     def batch(self, fraction: float) -> None:
         left = sum(self.work[: self.step_now + 1]) - self.bar.n
@@ -72,26 +69,23 @@ class RunBar(Progress):
             words = f"loss {row[f'{LOSS}total']:.3g}, {words}"
         self.bar.set_postfix_str(words)
         if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
-            self._say(
-                f"step {row['step'] + 1}/{len(self.work)}, {row['phase']} epoch "
-                f"{row['epoch'] + 1}: {words}"
-            )
+            step, epoch = row["step"] + 1, row["epoch"] + 1
+            self.say(f"step {step}/{len(self.work)}, {row['phase']} epoch {epoch}: {words}")
 
     def step(self, row: Record) -> None:
         self.step_now = row["step"] + 1
         average = "" if row["average"] != row["average"] else f", average {row['average']:.3f}"
-        self._say(
+        self.say(
             f"step {self.step_now}/{len(self.work)}: accuracy {row['accuracy']:.3f}{average} on "
             f"{row['classes']} classes; {row['seconds']:.0f} s, "
             f"{row['images_per_second']:.0f} images/s"
         )
         if not self.bar.disable:
             self.bar.n = sum(self.work[: self.step_now])
-            self._describe()
-            self.bar.refresh()
+            self.bar.set_description_str(self.describe())
 
-    def _say(self, line: str) -> None:
-        """A line that stays: above the bar where there is one."""
+    def say(self, line: str) -> None:
+        """Print a line that stays: above the bar where there is one."""
         self._spoke = time.monotonic()
         if self.bar.disable:
             click.echo(line, err=True)
@@ -131,3 +125,88 @@ class TensorBoardBar(RunBar):
             if isinstance(value, float) and value == value:
                 self.logger.log_single_metric(f"{prefix}/{name}", value, x)
         self.logger.writer.flush()
+
+
+class TableRunBar(RunBar):
+    """A bar below that of the table, which names the run. Elsewhere a line after every 30 seconds
+    names it; `RunLines` says how it ended. Remarks that are in `said` are not repeated.
+    """
+
+    leave = False
+
+    def __init__(self, title: str, said: set[str] | None = None):
+        super().__init__(title)
+        self.said = set() if said is None else said
+
+    def remark(self, line: str) -> None:
+        if line not in self.said:
+            self.said.add(line)
+            super().remark(line)
+
+    def describe(self) -> str:
+        title = self.title if len(self.title) <= TITLE else f"{self.title[: TITLE - 1]}…"
+        return f"{title} {super().describe().removeprefix('step ')}"
+
+    def say(self, line: str) -> None:
+        if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
+            super().say(f"{self.title}: {line}")
+
+
+class PretrainBar(RunBar):
+    """A bar on a terminal, a line per epoch elsewhere."""
+
+    words = "pre-training"
+
+    def describe(self) -> str:
+        return self.words
+
+    def epoch(self, row: Record) -> None:
+        epoch, epochs = row["epoch"] + 1, sum(self.work)
+        self.words = f"epoch {epoch}/{epochs}: loss {row['loss']:.4f}"
+        self.bar.set_description_str(self.words)
+        if self.bar.disable:
+            click.echo(f"{self.words}, {row['seconds']:.0f} s", err=True)
+
+
+class RunLines:
+    """A line about each run of a table: above the bar, or with the time left where there is no
+    bar.
+    """
+
+    def __init__(self, bar: Any):
+        self.bar, self.count, self.start = bar, 0, time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """Say how the next run ended; nothing for an empty text."""
+        self.count += 1
+        self.bar.update()
+        if text and self.bar.disable:
+            left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
+            click.echo(f"{self.count}/{self.bar.total}{time_left(left)}: {text}", err=True)
+        elif text:
+            self.bar.write(text, file=sys.stderr)
+
+
+def time_left(seconds: float) -> str:
+    """A rough time in words, after a comma; nothing if it is over."""
+    if not seconds:
+        return ""
+    return ", less than a minute left" if seconds < 60 else f", about {seconds / 60:.0f} min left"
+
+
+@contextmanager
+def shown(bar: RunBar, kept_in: Path, again: Sequence[str]) -> Iterator[RunBar]:
+    """Show a training as this bar. Ctrl-C ends the process with `again`, the command that resumes
+    the training.
+    """
+    try:
+        yield bar
+    except KeyboardInterrupt:
+        bar.close()
+        click.echo(
+            f"\nhfc: stopped. What is done is kept in {kept_in}. To resume:\n{shlex.join(again)}",
+            err=True,
+        )
+        sys.exit(130)
+    finally:
+        bar.close()
