@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from avalanche_hfc.lab import TABLES, Recipe, all_names, recipe, settings
-from avalanche_hfc.lab.run_folder import RunFolder
 from avalanche_hfc.lab.tables import FURTHER_TABLES, PaperCell
 
 pytestmark = pytest.mark.quick
@@ -251,15 +250,3 @@ def test_a_tuned_value_enters_every_recipe_of_its_method_at_the_small_scales(mon
     monkeypatch.undo()
     recipe.cache_clear()
     assert {name: recipe(name).train.lr for name in before} == before
-
-
-def test_the_folder_of_the_earlier_scale_small_is_refused_with_both_recipes(tmp_path):
-    own = recipe("cifar100-b0-t5-hfc@small")
-    held = json.loads(json.dumps(own.as_dict()))
-    del held["data"]["num_classes"], held["data"]["hold_out"]
-    held["memory"]["mem_size"], held["model"]["embed_dim"] = 1000, 128
-    note = {"recipe": held, "seed": 0, "versions": {}, "machine": ""}
-    (tmp_path / "recipe.json").write_text(json.dumps(note))
-    said = "data.num_classes None, now 20.*embed_dim 128, now 192.*mem_size 1000, now 200"
-    with pytest.raises(ValueError, match=said):
-        RunFolder(tmp_path).check(own.as_dict(), 0)

@@ -1,6 +1,5 @@
 """Options that do not exist, versions, completion, and the package as a program."""
 
-import os
 import re
 import subprocess
 import sys
@@ -114,18 +113,3 @@ def test_the_package_is_a_program_and_tells_versions_without_torch():
     assert names == ["hfc", "torch", "Avalanche", "timm"]
     assert all(re.fullmatch(r"\w+ \d+\.\d+\S*", line) for line in result.stdout.splitlines())
     assert not re.search(r"\| +torch$", result.stderr, re.MULTILINE)
-
-
-def test_importing_the_host_through_the_package_warns_of_no_solver():
-    code = (
-        "import warnings, sys, types\n"
-        "import avalanche_hfc\n"
-        "warnings.warn_explicit('no QP solver found on your system', UserWarning, "
-        "'qpsolvers/solvers/__init__.py', 1, 'qpsolvers.solvers')\n"
-        "warnings.warn_explicit('no QP solver found', UserWarning, 'mine.py', 1, 'mine')\n"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONWARNINGS"}
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    assert "qpsolvers/" not in result.stderr and "mine.py" in result.stderr

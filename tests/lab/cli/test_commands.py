@@ -40,19 +40,6 @@ def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(tmp_path, ar
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_and_version_need_neither_torch_nor_avalanche(tmp_path):
-    code = (
-        "import sys; sys.argv = ['hfc', '--help']\n"
-        "from avalanche_hfc.lab.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print({'torch', 'avalanche', 'pandas', 'matplotlib'} & set(sys.modules))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert "demo" in result.stdout and result.stdout.splitlines()[-1] == "set()"
-
-
 def test_the_demo_writes_rows_a_summary_and_curves_and_does_not_run_twice(tmp_path):
     first = hfc("demo", "--epochs", "1", cwd=tmp_path)
     assert first.returncode == 0, first.stderr

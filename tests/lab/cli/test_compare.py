@@ -256,19 +256,6 @@ def check_more_work(again, out):
     assert code == 2 and "--jobs 1, planned 2" in said
 
 
-def test_a_planned_comparison_is_extended_by_its_epochs(photos, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "out"
-    note = {"minutes": 1, "epochs": 1, "methods": METHODS, "seeds": [0], "steps": 2, "jobs": 1}
-    out.mkdir()
-    (out / "compare.json").write_text(json.dumps(note))
-    call = ("compare", photos, *SHORT, "--out", out)
-    assert command(monkeypatch, capsys, *call, "--minutes", "1")[0] == 2
-    code, _, said = command(monkeypatch, capsys, *call, "--epochs", "2")
-    assert code == 2 and "pass the old value or its --epochs 1" in said
-    assert command(monkeypatch, capsys, *call, "--epochs", "1")[0] == 0
-    assert len(finished(out)) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -300,24 +287,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert code == 2 and printed == "" and not out.exists()
     last = error.strip().splitlines()[-1]
     assert re.search(said, last), error
-
-
-def test_the_known_methods_are_those_that_can_be_compared(photos, tmp_path, monkeypatch, capsys):
-    call = ("compare", photos, "--methods", "ncm,hfs", "--out", tmp_path / "out")
-    said = command(monkeypatch, capsys, *call)[2]
-    known = re.search(r"Known: (.*?)\. Did", said)[1].split(", ")
-    assert set(compare.COMPARED) <= set(known)
-    assert not set(known) & {"joint", "avalanche-joint"}
-
-
-def test_loose_images_are_told_to_need_a_folder_for_each_class(tmp_path, monkeypatch, capsys):
-    data = tmp_path / "loose"
-    data.mkdir()
-    for number in range(3):
-        Image.fromarray(noisy("ant", number)).save(data / f"{number}.png")
-    code, _, error = command(monkeypatch, capsys, "compare", data, "--out", tmp_path / "out")
-    assert code == 2 and f"{data} holds no class folders. Put" in error.strip().splitlines()[-1]
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import pytest
 import torch
 from image_folders import content, hfc
 
-from avalanche_hfc.lab import recipe
 from avalanche_hfc.lab.cli import main
-from avalanche_hfc.lab.settings import all_names
 from avalanche_hfc.lab.trained_run import load_run
 
 NAME = "digits-b0-t5-hfc@demo"
@@ -40,15 +38,6 @@ def test_a_run_with_checkpointed_activations_has_the_same_weights(tmp_path):
     assert kept == less and all(kept)
 
 
-def test_bfloat16_is_used_and_kept_in_the_recipe(tmp_path):
-    hfc("run", NAME, *QUICK, "--out", tmp_path / "full")
-    hfc("run", NAME, *QUICK, "--out", tmp_path / "half", "--precision", "bfloat16")
-    held = json.loads((tmp_path / "half" / NAME / "0" / "recipe.json").read_text())
-    assert held["recipe"]["train"]["precision"] == "bfloat16"
-    full, half = (losses(rows(tmp_path / out, "train")) for out in ("full", "half"))
-    assert full != half and full[0] == pytest.approx(half[0], rel=0.1)
-
-
 def test_a_run_with_an_option_that_is_a_constant_today_is_read_but_not_resumed(tmp_path):
     hfc("run", NAME, *QUICK, "--out", tmp_path)
     path = tmp_path / NAME / "0" / "recipe.json"
@@ -73,17 +62,6 @@ def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):
     trained = load_run(path.parent)
     x = torch.zeros(2, *trained.input_shape)
     assert trained.model(x).isfinite().all() and trained.model(x).dtype == torch.float32
-
-
-def test_a_resnet_with_the_channels_last_has_the_rows_of_the_contiguous_one(tmp_path):
-    resnet = "digits-b0-t5-podnet-resnet32@demo"
-    quick = [*QUICK, "--method.tune-epochs", "1"]
-    hfc("run", resnet, *quick, "--out", tmp_path / "plain")
-    hfc("run", resnet, *quick, "--out", tmp_path / "last", "--channels-last", "true")
-    held = json.loads((tmp_path / "last" / resnet / "0" / "recipe.json").read_text())
-    assert held["recipe"]["train"]["channels_last"] is True
-    plain, last = (losses(rows(tmp_path / out, "train", resnet)) for out in ("plain", "last"))
-    assert plain[0] == pytest.approx(last[0], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +91,3 @@ def test_what_cannot_be_is_one_line_before_anything_is_written(
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("hfc: ")]
     assert stop.value.code == 2 and said in line
     assert list(tmp_path.iterdir()) == []
-
-
-def test_recipes_of_the_paper_train_in_float32_at_once_and_uncompiled():
-    for name in all_names("paper"):
-        train = recipe(name).train
-        assert (train.checkpoint_activations, train.precision) == (
-            False,
-            "float32",
-        ) and not train.compile
-        assert (train.tf32, train.channels_last) == (False, False)

@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from image_folders import COLOURS, TINY, content, hfc, make_folder
@@ -15,20 +14,17 @@ from avalanche_hfc.lab.build import build_model, build_strategy
 from avalanche_hfc.lab.cli.look import size
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.describe import duration, phases_by_step
-from avalanche_hfc.lab.memory import fits, image_bytes
+from avalanche_hfc.lab.memory import fits
 from avalanche_hfc.lab.plan import (
     CHECKPOINTS,
-    RUN_SECONDS,
     Measured,
     Stopwatch,
     checkpoint_bytes,
     estimate,
-    measure,
     plan,
     plan_all,
     real_data,
     shortened_recipe,
-    some,
 )
 from avalanche_hfc.lab.table import cells_of
 
@@ -58,16 +54,6 @@ def test_the_time_is_that_of_all_images_of_all_steps_epochs_and_passes(even):
     assert found.seconds == pytest.approx(sum(training) + passes / 1000 + found.fixed)
 
 
-def test_what_a_run_costs_besides_its_images_is_counted_once_a_run_and_once_a_step():
-    own = override(DIGITS, {"epochs": "1"})
-    _, sizes = real_data(own, 0, None)
-    without = Measured((100.0, 50.0), 1000.0, 0, 0)
-    costly = replace(without, building=4.0, of_a_step=0.5)
-    added = estimate(own, sizes, costly).seconds - estimate(own, sizes, without).seconds
-    assert len(sizes.steps) == 6 and added == pytest.approx(4.0 + 6 * 0.5)
-    assert estimate(own, sizes, without).fixed == RUN_SECONDS
-
-
 def test_epochs_that_tune_are_counted_at_their_own_rate():
     own = override(recipe("digits-b0-t5-podnet@demo"), {"tune_epochs": "4", "epochs": "1"})
     _, sizes = real_data(own, 0, None)
@@ -82,38 +68,6 @@ def test_epochs_that_tune_are_counted_at_their_own_rate():
         assert before - after == pytest.approx(tuned / 50 - tuned / 200) and (tuned > 0) == (
             step > 0
         )
-
-
-def test_batches_of_later_phases_are_timed_apart(monkeypatch):
-    watches = []
-    monkeypatch.setattr(
-        plan_module, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[-1]
-    )
-    for name, tunes in (("podnet", True), ("herding-replay", False)):
-        own = override(recipe(f"digits-b0-t5-{name}@demo"), {"batch_size": "4"})
-        found = measure(own, real_data(own, 0, None)[0], "cpu", 2)
-        assert (found.phase_rate is not None) == tunes
-        images = sum(images for _, images in watches[-1].phases)
-        assert images == (16 if tunes else 0)  # one epoch: all images of the trial are exemplars
-
-
-def test_images_of_every_step_are_counted_as_the_benchmark_deals_them_out():
-    own = override(DIGITS, {"num_steps": "1"})
-    benchmark = build_benchmark(own, 3)
-    source, sizes = real_data(own, 3, None)
-    assert sizes.steps == tuple(
-        (5, len(experience.dataset)) for experience in benchmark.train_stream
-    )
-    assert (
-        sizes.tests == tuple(len(experience.dataset) for experience in benchmark.test_stream)
-        and len(source.class_names) == 10
-    )
-
-
-def test_the_first_batch_of_a_step_warms_up_and_is_left_out():
-    watch = Stopwatch()
-    watch.steps = {0: [(9.0, 8), (1.0, 8), (3.0, 4)], 1: [(2.0, 8)]}
-    assert watch.rate(0) == pytest.approx(12 / 4) and watch.rate(1) == pytest.approx(4)
 
 
 def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(
@@ -153,17 +107,6 @@ def test_the_disk_told_is_about_what_a_run_takes(tmp_path):
         len(text) for name, text in files.items() if name.endswith(".csv") and name != "data.csv"
     )
     assert rows / 2 < found.rows < 2 * rows + 1000
-
-
-def test_few_images_are_taken_again_and_many_are_taken_from_all_over():
-    source, _ = real_data(DIGITS, 0, None)
-    few = some(plan_module.TensorImages(source.train.images[:3], np.zeros(3, dtype=int)), 10)
-    assert torch.equal(
-        few.images, source.train.images[[0, 1, 2, 0, 1, 2, 0, 1, 2, 0]]
-    ) and few.targets == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
-    many = some(source.train, 20)
-    step = len(source.train) // 20
-    assert torch.equal(many.images, source.train.images[: 20 * step : step])
 
 
 @pytest.mark.parametrize(
@@ -243,14 +186,6 @@ def test_the_memory_of_a_recipe_is_counted_with_its_batch():
     assert fit.whole == fit.fixed + DIGITS.train.batch_size * fit.per_image
 
 
-def test_checkpointed_activations_are_the_inputs_of_the_blocks_and_one_block():
-    (fit, *_) = fits(DIGITS)
-    tokens = 5 * 64 * 4  # a class token and four patches, of 64 numbers
-    inside = fit.per_image - fit.checkpointed + 2 * tokens  # of one of the two blocks
-    assert fit.checkpointed < 0.7 * fit.per_image
-    assert inside > 10 * tokens
-
-
 def bytes_of(*groups):
     return sum(value.nbytes for group in groups for value in group if value is not None)
 
@@ -284,44 +219,6 @@ def test_the_student_of_a_compression_is_counted_with_its_gradients_and_moments(
     )
     images = own.train.batch_size * 8 * 8 * 4
     assert fits(own)[0].fixed == pytest.approx(met + images, rel=0.02)
-
-
-@pytest.mark.parametrize("method", ["podnet", "podnet-cscct", "afc"])
-def test_the_maps_of_the_whole_batch_are_counted(method):
-    def held(strategy):
-        if strategy.mb_features is None:  # the first step
-            return 0
-        embedding, stages, tokens = strategy.mb_features
-        teacher = strategy.teacher_features()[0]
-        compared = [embedding, *stages]
-        own = bytes_of(compared, compared, [tokens])  # with the gradients of what is compared
-        return (own + bytes_of([teacher.embedding, *teacher.stages, teacher.tokens])) / len(
-            strategy.mb_x
-        )
-
-    own, met = held_in_training(
-        f"digits-b0-t5-{method}@demo",
-        "before_backward",
-        held,
-        **{"batch-size": "8", "tune-epochs": "1"},
-    )
-    few, many = (fits(override(own, {"batch_size": n}))[0] for n in ("8", "16"))
-    assert (many.fixed - few.fixed) / 8 == pytest.approx(met + 8 * 8 * 4)
-
-
-def test_maps_that_are_kept_add_to_the_activations():
-    podnet = recipe("digits-b0-t5-podnet@demo")
-    model = build_model(podnet)
-    build_strategy(podnet, model)  # gives it its head
-    model.head.grow(range(10))
-    alone, _ = image_bytes(model, torch.zeros(4, 1, 8, 8), None)
-    assert fits(podnet)[0].per_image > alone
-
-
-def test_activations_are_those_that_a_backward_pass_reads():
-    """Of two linear layers with a ReLU: its output, once. The images of a batch are there anyway."""
-    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3))
-    assert image_bytes(model, torch.zeros(4, 10), None) == (4 * 20, 4 * 20)
 
 
 def test_half_precision_keeps_less_of_each_image():

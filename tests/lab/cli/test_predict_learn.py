@@ -20,7 +20,6 @@ from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.learn import accuracies
 from avalanche_hfc.lab.predict import predict
-from avalanche_hfc.lab.read import group_runs, read_runs
 from avalanche_hfc.lab.run import run
 from avalanche_hfc.lab.run_folder import TIMES
 from avalanche_hfc.lab.trained_run import FinishedRun, load_run
@@ -323,14 +322,6 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_written(place, fin
     assert content(place / "runs") == before
 
 
-def test_the_longer_run_stands_beside_the_run_if_nothing_is_said(place, copied):
-    said = hfc("learn", copied, place / "new", "--epochs", "1")
-    assert (
-        f"Rows: {copied.with_name('run+new')}" in said
-        and (copied.with_name("run+new") / "steps.csv").exists()
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
@@ -364,25 +355,6 @@ def test_new_classes_join_images_of_every_kind_in_their_form(place, tmp_path, na
     short = build_benchmark(own, 0, root)
     for before, after in zip(short.train_stream, benchmark.train_stream, strict=False):
         assert list(before.dataset.targets) == list(after.dataset.targets)
-
-
-def test_a_strategy_of_avalanche_leaves_nothing_to_go_on_with(place, tmp_path):
-    hfc(
-        "run",
-        "folder-t2-avalanche-naive@demo",
-        "--data",
-        place / "images",
-        "--out",
-        tmp_path,
-        "--image-size",
-        "16",
-        "--epochs",
-        "1",
-    )
-    folder = tmp_path / "folder-b0-t2-avalanche-naive@demo" / "0"
-    with pytest.raises(ValueError, match="holds no weights: avalanche-naive keeps no checkpoints"):
-        hfc("learn", folder, place / "new")
-    assert [path.name for path in folder.parent.iterdir()] == ["0"]
 
 
 def test_a_report_shows_pictures_of_your_data_and_of_folders_learned_later(place, copied, tmp_path):
@@ -439,23 +411,3 @@ def test_resume_takes_the_place_of_data_that_has_moved(place, finished, tmp_path
     pd.testing.assert_frame_equal(rows(folder, "steps"), rows(finished, "steps"))
     note = json.loads((folder / "recipe.json").read_text())
     assert note["recipe"]["own"]["data"] == str(place / "images")
-
-
-def test_a_report_draws_a_run_and_what_it_learned_later_as_one_chain(
-    place, finished, longer, tmp_path
-):
-    (chain,) = group_runs(read_runs([finished, longer[0]])[0])
-    assert [run.path for run in chain.runs] == [longer[0]]
-    assert [run.path for run in chain.parents] == [finished]
-    other = shutil.copytree(finished, tmp_path / "1")
-    note = json.loads((other / "recipe.json").read_text())
-    (other / "recipe.json").write_text(json.dumps(note | {"seed": 1}))
-    groups = group_runs(read_runs([finished, longer[0], other])[0])
-    assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0]]
-    hfc("report", finished, longer[0], "--out", tmp_path / "report")
-    text = (tmp_path / "report" / "report.html").read_text()
-    assert (
-        "3 steps" in text
-        and "1 recipe" in text
-        and "Accuracy before and after each folder was learned" in text
-    )

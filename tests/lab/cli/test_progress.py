@@ -15,7 +15,7 @@ import pytest
 
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.cli.progress import RunBar, TableRunBar, time_left
-from avalanche_hfc.lab.progress import TEACHER, TRAINING, Progress, work_by_step
+from avalanche_hfc.lab.progress import TEACHER, TRAINING, Progress
 from avalanche_hfc.lab.record import Recorder
 from avalanche_hfc.lab.run import run
 
@@ -130,16 +130,6 @@ def test_the_time_left_is_right_within_a_fifth_after_a_tenth(tmp_path, monkeypat
     assert len(late) > 20
     assert max(abs(passed + left - total) for passed, left in late) < 0.2 * total
     assert all(one <= other for (one, _), (other, _) in pairwise(clock.told))
-
-
-def test_work_counts_exemplars_phases_and_passes():
-    own = override(recipe("digits-b0-t5-foster@demo"), {"epochs": "3", "mem_size": "20"})
-    compress = dict(own.method.options)["compress_epochs"] or 3
-    first, second = work_by_step(own, [(2, 100), (2, 90)], [30, 20], teacher=True)
-    assert (first.main, first.later, first.passes) == (3 * 3 * 100, 0, 30)
-    assert (second.main, second.later, second.passes) == (
-        4 * 3 * 110, 4 * compress * 110, 50,
-    )  # fmt: skip
 
 
 def test_a_run_that_goes_on_tells_the_part_that_was_done(tmp_path):

@@ -60,16 +60,6 @@ def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.filterwarnings("error")
-def test_each_setting_is_checked_once_and_a_gpu_elsewhere_has_all(tmp_path, monkeypatch):
-    runs = runs_of(cells_of("fh", "demo"), 2, tmp_path, {"precision": "float16", "tf32": "true"})
-    asked = []
-    check = jobs.check_precision
-    monkeypatch.setattr(jobs, "check_precision", lambda *a, **k: asked.append(a) or check(*a, **k))
-    jobs.check_precisions(runs, "cuda")
-    assert len(runs) > 2 and len(asked) == 1
-
-
 class FullDisk:
     free = 1000
 

@@ -180,38 +180,6 @@ def test_more_loader_processes_than_a_node_has_cores_for_are_refused():
         jobs.workers_on(nodes, "cuda", 4)
 
 
-class Recorded:
-    """Stands for Ray: keeps the options of the task and works at once."""
-
-    exceptions = None
-
-    def __init__(self, resources):
-        self.resources, self.asked = resources, []
-
-    def cluster_resources(self):
-        return self.resources
-
-    def remote(self, **options):
-        self.asked.append(options)
-        return OneNode.Task
-
-    def wait(self, references, timeout):
-        return references, []
-
-    def get(self, reference):
-        return reference
-
-
-@pytest.mark.parametrize("limit", [{}, {jobs.RUN: 2.0}])
-def test_a_task_reserves_the_cores_of_its_loader_processes(limit):
-    ray = Recorded({"CPU": 8.0, **limit})
-    (outcome,) = jobs.ray_outcomes(ray, abs, [-3], cpus=4, gpus=1)
-    assert (outcome.result, outcome.error) == (3, None)
-    (options,) = ray.asked
-    assert (options["num_cpus"], options["num_gpus"]) == (4, 1)
-    assert options["resources"] == dict.fromkeys(limit, 1)
-
-
 @pytest.mark.parametrize(("given", "expected"), [((), 0), (("--workers", "3"), 3)])
 def test_the_table_trains_with_the_loader_processes_that_it_reserves(
     tmp_path, monkeypatch, given, expected
@@ -260,11 +228,6 @@ def test_a_task_waits_for_a_folder_that_is_in_use(tmp_path, monkeypatch):
     with folder.owned():
         error = jobs.work_on_node(work, folder.path).error
     assert reason(error).startswith(f"{folder.path} is in use by process {os.getpid()}")
-
-
-def test_another_error_of_a_task_is_not_tried_again(monkeypatch):
-    monkeypatch.setattr(jobs.time, "sleep", lambda seconds: pytest.fail("it waits"))
-    assert "ZeroDivisionError" in jobs.work_on_node(lambda item: 1 / item, 0).error
 
 
 def test_steps_are_counted_while_files_are_written(tmp_path):

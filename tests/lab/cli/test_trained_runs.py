@@ -52,15 +52,6 @@ def test_a_loaded_model_predicts_what_the_run_counted_in_its_evaluation(place, m
     }
 
 
-def test_features_are_the_input_of_the_classifier_and_the_run_is_only_read(place):
-    trained = load_run(folder_of(place, "hfc"))
-    images = torch.randn(3, *trained.input_shape)
-    torch.testing.assert_close(
-        trained.model.classify(trained.embed(images)), trained.model(images), rtol=0, atol=0
-    )
-    assert not trained.model.training and not trained.embed.training
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_torchscript_gives_the_same_logits_for_any_batch_without_this_package(
     place, method, tmp_path
@@ -116,10 +107,3 @@ def test_safetensors_holds_every_weight_and_stands_in_the_run_folder(place):
     expected = trained.model.state_dict()
     assert held.keys() == expected.keys() and "means" in held
     assert all(torch.equal(held[name], expected[name]) for name in held)
-
-
-def test_onnx_without_its_extra_says_what_to_install(place, monkeypatch, tmp_path):
-    monkeypatch.setattr(export_task, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install avalanche_hfc\[onnx\]"):
-        export_task.export(folder_of(place, "hfc"), "onnx", tmp_path / "model.onnx")
-    assert list(tmp_path.iterdir()) == []
