@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from avalanche_hfc._names import counted
 from avalanche_hfc.lab import Recipe, override, recipe
-from avalanche_hfc.lab.names import Spec
+from avalanche_hfc.lab.names import Spec, check_spec
 from avalanche_hfc.lab.options import ONE_PASS, UPPER_BOUNDS
 from avalanche_hfc.lab.overrides import smallest_class, with_data
 from avalanche_hfc.lab.rows import replace_file
@@ -56,6 +56,7 @@ def compared_recipes(
             raise ValueError(
                 f"{row} trains on all classes at once: an upper bound, not a method to choose."
             )
+        check_spec(spec)
         recipes.append(recipe(spec.name))
     if len(recipes) < 2:
         raise ValueError(f"A comparison needs at least two methods, got {', '.join(methods)}.")

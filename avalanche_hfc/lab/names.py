@@ -147,19 +147,25 @@ def read_name(name: str) -> Spec | None:
 
 
 def user_spec(name: str) -> Spec | None:
-    """What a name of your data or your method says; None for other names.
-
-    Raises:
-        ValueError: A part of the name is not known, or the method does not take it.
+    """What a name of your data or your method says; None for other names. A ValueError for one that
+    cannot be trained.
     """
     spec = read_name(name)
     if spec is None or not (spec.dataset in USER_DATA or is_user_method(spec.row)):
         return None
+    check_spec(spec)
+    return spec
+
+
+def check_spec(spec: Spec) -> None:
+    """A ValueError unless your data or your method can be trained so."""
     lookup(SCALES, spec.scale, "scale")
     data_sets = dict.fromkeys((*USER_DATA, *DATA_SETS[spec.scale]))
     lookup(data_sets, spec.dataset, f"data set at scale {spec.scale}")
     if spec.base_fraction not in (0, 0.5):
-        raise ValueError(f"{name}: the base must be b0, equal steps, or b50, half of the classes.")
+        raise ValueError(
+            f"{spec.name}: the base must be b0, equal steps, or b50, half of the classes."
+        )
     rows = [row for row in dict.fromkeys([*METHODS, *ROWS]) if row not in CANNOT_RUN]
     if not is_user_method(spec.row) and spec.row not in rows:
         near = get_close_matches(spec.row, rows, n=2)
@@ -174,4 +180,3 @@ def user_spec(name: str) -> Spec | None:
         raise ValueError(
             f"{method} does not take a number of exemplars per class: leave out -m{spec.per_class}."
         )
-    return spec

@@ -499,24 +499,24 @@ class PretrainRecipe:
         0.001
     """
 
-    epochs: int = setting(40, "Passes over the images.")
-    backbone: str = setting("vit_tiny_patch16_224", "A plain ViT of timm, by name.")
+    epochs: int = setting(40, "Number of passes over the images.")
+    backbone: str = setting("vit_tiny_patch16_224", "Name of a plain ViT of timm.")
     image_size: int = setting(32, "Images are resized to squares of this side, in pixels.")
     patch_size: int = setting(8, "Side of a patch, in pixels.")
-    msa_blocks: int = setting(6, "Blocks of the encoder.")
+    msa_blocks: int = setting(6, "Number of blocks of the encoder.")
     mask_ratio: float = setting(0.75, "Share of the patches that is masked.")
-    decoder_blocks: int = setting(2, "Blocks of the decoder.")
+    decoder_blocks: int = setting(2, "Number of blocks of the decoder.")
     decoder_dim: int = setting(96, "Width of the decoder.")
-    decoder_heads: int = setting(3, "Attention heads of the decoder.")
-    batch_size: int = setting(256, "Images per update; an incomplete last batch is left out.")
+    decoder_heads: int = setting(3, "Number of attention heads of the decoder.")
+    batch_size: int = setting(256, "Batch size; an incomplete last batch is left out.")
     lr: float = setting(1e-3, "Highest learning rate of AdamW.")
-    weight_decay: float = setting(0.05, "Of AdamW; norms and biases have none.")
+    weight_decay: float = setting(0.05, "Weight decay of AdamW; not for norms and biases.")
     warm_up_epochs: int = setting(
         None,
         f"Epochs in which the learning rate rises  [default: {WARM_UP}, or epochs - 1 if less]",
     )
     smallest_crop: float = setting(0.4, "Smallest area of a random crop; 1 is the whole image.")
-    dtype: str = setting("float32", "Of the weights file: float16 or float32.")
+    dtype: str = setting("float32", "Data type of the weights file: float16 or float32.")
 
     def __post_init__(self) -> None:
         if self.warm_up_epochs is None:

@@ -142,25 +142,25 @@ def show_forms(changed: Recipe) -> None:
     multiple=True,
     default=["auto"],
     show_default=True,
-    help=f"{DEVICE_HELP} May be given several times.",
+    help=f"{DEVICE_HELP} Can be repeated.",
 )
 @click.option(
     "--scale",
     type=click.Choice(list(SCALES)),
     default="demo",
     show_default=True,
-    help="Of a table.",
+    help="Scale of a table.",
 )
 @click.option(
     "--seeds",
     type=AT_LEAST_1,
     default=1,
     show_default=True,
-    help="Of a table: runs of each recipe.",
+    help="For a table: number of runs of each recipe.",
 )
 @click.option("--data", "data_root", type=PATH, help="Where the data is.")
 @click.option(
-    "--synthetic", is_flag=True, help="Random images of the right size instead of the data."
+    "--synthetic", is_flag=True, help="Use random images of the right size instead of the data."
 )
 @click.option(
     "--batches",
@@ -172,8 +172,8 @@ def show_forms(changed: Recipe) -> None:
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Of a recipe: instead of timing it, which precision fits a card of this "
-    "size, such as 8GB.",
+    help="For a recipe: time nothing, but say which precision fits a GPU with this much memory, "
+    "such as 8GB.",
 )
 def plan(
     name: str,
@@ -316,14 +316,17 @@ def data() -> None:
 @data.command()
 @click.argument("path", type=PATH, metavar="FOLDER_OR_NPZ")
 @click.option(
-    "--all", "show_all", is_flag=True, help=f"Name every place of a fault, not the first {SHOWN}."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help=f"List all places of a problem, not only the first {SHOWN}.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out bad files, as `hfc run --skip-bad` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option(
     "--download",
     is_flag=True,
-    help="Download CIFAR-100 into this folder unless it is there, and check its md5 sums.",
+    help="Download CIFAR-100 into this folder, unless it is there, and check its MD5 sums.",
 )
 def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool, download: bool) -> None:
     """Check a folder of images or an npz file before training, as `hfc run` will.
@@ -386,7 +389,7 @@ def selftest() -> None:
             click.echo(f"FAILED  {name}: {error}")
     if failed:
         click.echo(
-            f"{failed} checks failed: results of this installation are not to be trusted.", err=True
+            f"{failed} checks failed: do not trust the results of this installation.", err=True
         )
     sys.exit(1 if failed else 0)
 
@@ -420,7 +423,8 @@ def predict(
     the run's evaluation. Where the method also has means of exemplars, the nearest are named, with
     the cosine between image and mean. The classifier that the run's accuracy is measured by comes
     first: the nearest means for icarl, the head for most methods. RUN may be the folder of a recipe
-    that holds one run. Exit code 1 if an image cannot be read; the others are answered.
+    that holds one run. Exit code 1 if an image cannot be read; the others are still
+    predicted.
     """
     if as_json and as_csv:
         raise click.UsageError("Choose --json or --csv, not both.")
@@ -496,7 +500,7 @@ def print_lines(predictions: Sequence["Prediction"]) -> None:
 )
 @allow_code
 def export(run: Path, to: str, out: Path | None, allow_code: bool) -> None:
-    """Write the model of the finished RUN to a file that needs no part of this package.
+    """Write the model of the finished RUN to a file that can be loaded without this package.
 
     The model takes a batch of any size of images, prepared as in the run's evaluation, and gives
     logits. The file also holds the class names, as JSON.

@@ -137,7 +137,8 @@ def split_overrides(
             text = text if sign else next(rest, "")
             if not sign and (not text or text.startswith("--")):
                 raise click.UsageError(
-                    f"{option} needs a value, as in {option} 3. It is no option of this command."
+                    f"{option} needs a value, as in {option} 3. It is not an option of "
+                    "this command."
                 )
             if name in overrides:
                 raise click.UsageError(f"{option} is given more than once.")

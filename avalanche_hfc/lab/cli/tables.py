@@ -284,7 +284,7 @@ def none_finished(table: str, options: Options) -> ValueError:
     "--only",
     multiple=True,
     metavar="ROW",
-    help="This row alone, as icarl or icarl+hfc; may be given several times.",
+    help="Only this row, such as icarl or icarl+hfc; can be repeated.",
 )
 @click.option(
     "--out", type=FOLDER, default=Path("runs"), show_default=True, help="Folder of the runs."
@@ -301,11 +301,11 @@ def none_finished(table: str, options: Options) -> ValueError:
 )
 @device_option
 @workers_option
-@click.option("--no-run", is_flag=True, help="Use the runs that are finished; run nothing.")
+@click.option("--no-run", is_flag=True, help="Use the finished runs and train nothing.")
 @click.option(
     "--commands",
     is_flag=True,
-    help="Print a command for each run that is not finished, and run nothing.",
+    help="Print a command for each run that is not finished, and train nothing.",
 )
 @click.option(
     "--paper",
@@ -316,8 +316,7 @@ def none_finished(table: str, options: Options) -> ValueError:
     "--add",
     multiple=True,
     metavar="METHOD",
-    help="A row for a method that you wrote, as module:Class or module:Class+hfc; may be given "
-    "several times.",
+    help="A row for a method that you wrote, module:Class or module:Class+hfc; can be repeated.",
 )
 @click.option("--tables", type=FOLDER, help="Folder of the tables  [default: OUT/tables]")
 def table(
@@ -431,7 +430,7 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
     "--methods",
     default=",".join(COMPARED),
     show_default=True,
-    help="With commas between; icarl+hfc is iCaRL with both losses, module:Class is yours.",
+    help="Separated by commas; icarl+hfc is iCaRL with both losses, module:Class is yours.",
 )
 @click.option(
     "--seeds",
@@ -572,9 +571,7 @@ def allowed(name: str) -> list[str]:
 def write_verdict(
     runs: Sequence[TableRun], out: Path, data: Path, failed: Mapping[str, str]
 ) -> None:
-    """Write the page, and print its verdict. `failed` are methods that it has to do without, with
-    the reason.
-    """
+    """Write the page, and print its verdict. `failed` says which methods are missing and why."""
     from avalanche_hfc.report.page import write_page
     from avalanche_hfc.report.verdict import make_verdict, spoken
 

@@ -37,7 +37,7 @@ def refused(*arguments):
         (("run", NAME, "--tensorbord"), "No such option --tensorbord. Did you mean"),
         (("table", "fh", "--job", "2"), "No such option --job. Did you mean --jobs?"),
         (("plan", NAME, "--sintetic"), "No such option --sintetic. Did you mean"),
-        (("show", NAME, "--fish"), "--fish needs a value, as in --fish 3. It is no option"),
+        (("show", NAME, "--fish"), "--fish needs a value, as in --fish 3. It is not an option"),
     ],
 )
 def test_a_misspelt_option_is_an_option_first(arguments, said):

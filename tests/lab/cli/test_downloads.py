@@ -1,25 +1,19 @@
-"""timm's weights and CIFAR-100, downloaded from a server of the test."""
+"""CIFAR-100, downloaded from a server of the test."""
 
 import hashlib
 import pickle
 import tarfile
 import threading
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from huggingface_hub import constants
 from torchvision.datasets import CIFAR100
 
 from avalanche_hfc.lab.cli import commands
-from avalanche_hfc.models.download import weights_file
-
-NAME = "vit_base_patch16_224.mae"
-FILE = f"/timm/{NAME}/resolve/main/model.safetensors"
-CONTENT = b"weights of a backbone" * 1000
 
 
 def hfc(*arguments):
@@ -27,68 +21,6 @@ def hfc(*arguments):
         commands, [str(word) for word in arguments], catch_exceptions=False, standalone_mode=False
     )
     return result.stdout
-
-
-class Hub(BaseHTTPRequestHandler):
-    """Serves one file as Hugging Face does; `asked` are the requests."""
-
-    def do_HEAD(self):
-        self.server.asked.append((self.command, self.path))
-        known = self.path == FILE and self.server.answers
-        self.send_response(200 if known else 503)
-        if known:
-            self.send_header("ETag", f'"{self.server.stated}"')
-            self.send_header("X-Repo-Commit", "0" * 40)
-        self.send_header("Content-Length", str(len(CONTENT)) if known else "0")
-        self.end_headers()
-        return known
-
-    def do_GET(self):
-        if self.do_HEAD():
-            self.wfile.write(CONTENT)
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.asked, server.answers = [], True
-    server.stated = hashlib.sha256(CONTENT).hexdigest()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    template = constants.ENDPOINT + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def test_weights_are_downloaded_once_and_found_without_a_network(hub):
-    path = weights_file(NAME)
-    assert path.read_bytes() == CONTENT
-    hub.answers = False
-    num_asked = len(hub.asked)
-    assert weights_file(NAME) == path and len(hub.asked) == num_asked
-
-
-def test_a_damaged_download_is_refused_and_tried_again(hub):
-    hub.stated = hashlib.sha256(b"something else").hexdigest()
-    with pytest.raises(ConnectionError, match=r"model\.safetensors is damaged: its SHA-256 sum is"):
-        weights_file(NAME)
-    hub.stated = hashlib.sha256(CONTENT).hexdigest()
-    assert weights_file(NAME).read_bytes() == CONTENT
-
-
-def test_without_a_network_one_try_is_made_and_the_file_is_named(hub):
-    hub.answers = False
-    with pytest.raises(
-        ConnectionError, match=rf"^The weights of {NAME} .*{FILE} .*--model\.weights FILE.*$"
-    ) as raised:
-        weights_file(NAME)
-    assert "\n" not in str(raised.value) and hub.asked == [("HEAD", FILE)]
 
 
 @pytest.fixture

@@ -91,19 +91,3 @@ def test_check_run_report_predict_and_learn(place):
         "null",
         "nan",
     }
-
-
-def test_learn_refuses_bad_files_by_name_unless_it_is_to_leave_them_out(place):
-    for name in ("ant", "bee"):
-        (place / "sound" / name).mkdir(parents=True)
-        for number in range(2):
-            Image.fromarray(pixels(number)).save(place / "sound" / name / f"{number}.png")
-    _, bad, _ = nasty(place / "later", ("cat",))
-    data = ("--data", place / "sound", "--out", place / "own")
-    hfc("run", "folder-t1-finetune@demo", *SHORT, *data)
-    run = place / "own" / "folder-b0-t1-finetune@demo" / "0"
-    refused = call("learn", run, place / "later", "--out", place / "taught")
-    assert all(name in str(refused.exception) for name in bad)
-    assert not (place / "taught").exists()
-    said = hfc("learn", run, place / "later", "--out", place / "taught", "--skip-bad")
-    assert "new classes: accuracy" in said and "on 1 classes" in said

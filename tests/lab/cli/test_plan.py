@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from image_folders import COLOURS, TINY, content, hfc, make_folder
-from strategy_runs import At
 
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab import plan as plan_module
@@ -68,19 +67,6 @@ def test_epochs_that_tune_are_counted_at_their_own_rate():
         assert before - after == pytest.approx(tuned / 50 - tuned / 200) and (tuned > 0) == (
             step > 0
         )
-
-
-def test_as_many_batches_as_asked_are_timed_in_each_of_two_steps_the_teacher_at_work_in_the_second(
-    monkeypatch,
-):
-    watches = []
-    monkeypatch.setattr(plan_module, "Stopwatch", lambda: watches.append(Stopwatch()) or watches[0])
-    found = plan(override(DIGITS, {"batch_size": "4"}), batches=2)
-    sizes = {step: [images for _, images in timed] for step, timed in watches[0].steps.items()}
-    assert (
-        sizes[0] == [4, 4] and sizes[1][:2] == [4, 4] and set(sizes) == {0, 1}
-    )  # exemplars of the first step join the second
-    assert min(found.rates) > 0 and found.memory > 1e8
 
 
 def test_a_checkpoint_is_counted_byte_for_byte_and_three_may_stand_on_the_disk(even):
@@ -184,41 +170,6 @@ def test_the_memory_of_a_recipe_is_counted_with_its_batch():
     images = DIGITS.train.batch_size * 8 * 8 * 4
     assert fit.fixed == pytest.approx(5 * weights + images, rel=0.01)
     assert fit.whole == fit.fixed + DIGITS.train.batch_size * fit.per_image
-
-
-def bytes_of(*groups):
-    return sum(value.nbytes for group in groups for value in group if value is not None)
-
-
-def held_in_training(name, event, held, **options):
-    """What `held` returns for the strategy, largest over the two first steps of a recipe."""
-    quick = {"epochs": "1", "train_per_class": "8", "test_per_class": "8", **options}
-    own = override(recipe(name), quick)
-    met = []
-    watch = At(event, lambda strategy: met.append(held(strategy)))
-    strategy = build_strategy(own, build_model(own), plugins=[watch])
-    for experience in build_benchmark(own, 0).train_stream[:2]:
-        strategy.train(experience)
-    return own, max(met)
-
-
-def test_the_student_of_a_compression_is_counted_with_its_gradients_and_moments():
-    def held(strategy):
-        networks = (strategy.model, strategy.student, strategy.frozen_teacher.model)
-        weights = [list(network.parameters()) for network in networks]
-        gradients = [[p.grad for p in network] for network in weights]
-        moments = [
-            state.values()
-            for optimizer in (strategy.optimizer, strategy.phase_running.optimizer)
-            for state in optimizer.state.values()
-        ]
-        return bytes_of(*weights, *gradients, *moments)
-
-    own, met = held_in_training(
-        "digits-b0-t5-foster@demo", "after_phase_iteration", held, **{"compress-epochs": "1"}
-    )
-    images = own.train.batch_size * 8 * 8 * 4
-    assert fits(own)[0].fixed == pytest.approx(met + images, rel=0.02)
 
 
 def test_half_precision_keeps_less_of_each_image():

@@ -15,7 +15,7 @@ import pytest
 
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.cli.progress import RunBar, TableRunBar, time_left
-from avalanche_hfc.lab.progress import TEACHER, TRAINING, Progress
+from avalanche_hfc.lab.progress import TEACHER, TRAINING
 from avalanche_hfc.lab.record import Recorder
 from avalanche_hfc.lab.run import run
 
@@ -130,26 +130,6 @@ def test_the_time_left_is_right_within_a_fifth_after_a_tenth(tmp_path, monkeypat
     assert len(late) > 20
     assert max(abs(passed + left - total) for passed, left in late) < 0.2 * total
     assert all(one <= other for (one, _), (other, _) in pairwise(clock.told))
-
-
-def test_a_run_that_goes_on_tells_the_part_that_was_done(tmp_path):
-    """In the middle of a step the fraction is that of the work, not of the epochs."""
-    begun = []
-
-    class Stops(Progress):
-        def begin(self, work, done):
-            begun.append((work, done))
-
-        def epoch(self, row):
-            if row["step"] == 1 and row["epoch"] == 0 and len(begun) == 1:
-                raise KeyboardInterrupt
-
-    own = override(recipe("digits-b0-t5-hfc@demo"), TINY)
-    with pytest.raises(KeyboardInterrupt):
-        run(own, 0, tmp_path / "run", progress=Stops(), checkpoint_seconds=0)
-    run(own, 0, tmp_path / "run", progress=Stops(), checkpoint_seconds=0)
-    (work, at_first), (again, done) = begun
-    assert at_first == 0 and again == work and 0 < done <= 2
 
 
 def test_the_time_left_of_a_table_is_never_zero_minutes():

@@ -129,27 +129,6 @@ def test_commands_are_those_of_the_runs_that_are_missing(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-@pytest.mark.parametrize(
-    ("gpus", "asked", "expected"),
-    [(2, "auto", "cuda"), (0, "auto", "cpu"), (2, "cuda", "cuda"), (2, "cpu", "cpu")],
-)
-def test_the_device_follows_from_the_cluster(gpus, asked, expected):
-    assert jobs.device_on(Resources(gpus), asked) == expected
-
-
-def test_a_gpu_that_no_node_has_is_refused():
-    with pytest.raises(ValueError, match="--device cuda: no node of the Ray cluster has a GPU"):
-        jobs.device_on(Resources(0), "cuda")
-
-
-class Resources:
-    def __init__(self, gpus):
-        self.gpus = gpus
-
-    def cluster_resources(self):
-        return {"CPU": 4.0, "GPU": float(self.gpus)} if self.gpus else {"CPU": 4.0}
-
-
 class Nodes:
     def __init__(self, *nodes):
         self.all = nodes
