@@ -269,20 +269,6 @@ class Recipe:
             leaves |= {f"{section}.{name}": value for name, value in values.items()}
         return leaves
 
-    def option(self, leaf: str) -> Option:
-        """The types and choices that a leaf allows.
-
-        Args:
-            leaf: Dotted path of the leaf.
-
-        Returns:
-            The option that describes the leaf.
-
-        Raises:
-            KeyError: If the recipe has no such leaf.
-        """
-        return leaf_options(self.model.kind, self.method.name)[leaf]
-
     @classmethod
     def of(
         cls,
@@ -418,10 +404,10 @@ def check_numbers(section: str, values: Mapping[str, object]) -> None:
     """Refuse numbers that are not finite, negative, or 0 where that makes no sense."""
     for name, value in values.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
-            if name in MAY_BE_ZERO and not 0 <= value < math.inf:
-                raise ValueError(f"{section}.{name} must be 0 or more, got {value!r}.")
-            if name not in MAY_BE_ZERO and not 0 < value < math.inf:
-                raise ValueError(f"{section}.{name} must be a number above 0, got {value!r}.")
+            zero = value == 0 and name in MAY_BE_ZERO
+            if not zero and not 0 < value < math.inf:
+                rule = "0 or more" if name in MAY_BE_ZERO else "a number above 0"
+                raise ValueError(f"{section}.{name} must be {rule}, got {value!r}.")
 
 
 def check_data(data: DataRecipe) -> None:

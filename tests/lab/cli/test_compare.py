@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +14,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from avalanche_hfc.lab import compare, plan
-from avalanche_hfc.lab.cli import main, tables
+from avalanche_hfc.lab.cli import tables
 
 CLASSES = list(COLOURS)[:5]
 METHODS = ("ncm", "herding-replay")
 SHORT = ("--methods", ",".join(METHODS), "--steps", "2", "--seeds", "0-1")
 
 pytestmark = pytest.mark.usefixtures("small_weights")
-
-
-def command(monkeypatch, capsys, *arguments):
-    """Exit code, stdout and stderr of `hfc`, as a shell sees them."""
-    monkeypatch.setattr(sys, "argv", ["hfc", *map(str, arguments)])
-    code = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
 
 
 @pytest.fixture
@@ -58,7 +46,7 @@ def finished(out):
 
 
 def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
-    photos, tmp_path, monkeypatch, capsys
+    photos, tmp_path, monkeypatch, shell
 ):
     out = tmp_path / "out"
     call = ("compare", photos, *SHORT, "--epochs", "1", "--out", out)
@@ -71,7 +59,7 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
         return train(run, **options)
 
     monkeypatch.setattr(tables, "train_with_bar", stop_at_the_third)
-    code, _, said = command(monkeypatch, capsys, *call)
+    code, _, said = shell(*call)
     assert code == 130 and f"hfc compare {photos} --methods" in said
     assert "2 methods, 2 seeds, 2 steps of 1 epoch, 1 exemplar per class (20, or a fifth" in said
     assert said.count("5 classes cannot be split evenly") == 1
@@ -79,7 +67,7 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     assert not (out / "report.html").exists()
     before = {name: content(runs_of(out)[name]) for name in finished(out)}
 
-    code, verdict, said = command(monkeypatch, capsys, *call)
+    code, verdict, said = shell(*call)
     assert code == 0, said
     assert len(finished(out)) == 4 and len(trained) == 5
     assert {name: content(runs_of(out)[name]) for name in before} == before
@@ -87,19 +75,17 @@ def test_stopped_resumed_and_finished_it_says_what_the_rows_say(
     check_alike(out)
 
     page = (out / "report.html").read_bytes()
-    assert command(monkeypatch, capsys, *call)[:2] == (0, verdict)  # nothing is trained again
+    assert shell(*call)[:2] == (0, verdict)  # nothing is trained again
     assert len(trained) == 5 and (out / "report.html").read_bytes() == page
 
-    code, _, said = command(monkeypatch, capsys, *call[:-4], "--epochs", "2", "--out", out)
+    code, _, said = shell(*call[:-4], "--epochs", "2", "--out", out)
     assert code == 2 and "train.epochs 1, now 2" in said
     Image.fromarray(noisy("ant", 99)).save(photos / "ant" / "3.png")
-    code, _, said = command(monkeypatch, capsys, *call)
+    code, _, said = shell(*call)
     assert code == 2 and "The data is not what" in said and "ant" in said
 
 
-def test_a_method_that_fails_leaves_the_verdict_on_the_others(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_a_method_that_fails_leaves_the_verdict_on_the_others(photos, tmp_path, monkeypatch, shell):
     out = tmp_path / "out"
     three = ",".join((*METHODS, "hfc"))
     call = ("compare", photos, *SHORT, "--methods", three, "--epochs", "1", "--out", out)
@@ -111,7 +97,7 @@ def test_a_method_that_fails_leaves_the_verdict_on_the_others(
         return train(run, **options)
 
     monkeypatch.setattr(tables, "train_with_bar", fail_some)
-    code, verdict, said = command(monkeypatch, capsys, *call)
+    code, verdict, said = shell(*call)
     assert code == 1 and "Failed: folder-b0-t2-hfc@small, seed 1: The loss is not finite." in said
     check_verdict(verdict, out)
     told = "hfc is not compared: seed 1 failed: The loss is not finite."
@@ -119,18 +105,18 @@ def test_a_method_that_fails_leaves_the_verdict_on_the_others(
     assert told in verdict and told in page and "herding-replay" in page
 
     broken.clear()
-    code, verdict, _ = command(monkeypatch, capsys, *call)
+    code, verdict, _ = shell(*call)
     assert code == 0 and "not compared" not in verdict
 
     broken.add(("herding-replay", 0))
     alone = ("compare", photos, *SHORT, "--epochs", "1", "--out", tmp_path / "alone")
-    code, verdict, said = command(monkeypatch, capsys, *alone)
+    code, verdict, said = shell(*alone)
     assert code == 1 and verdict == "" and "Failed: " in said
     assert not (tmp_path / "alone" / "report.html").exists()
 
 
 def test_the_command_that_uses_a_method_of_the_user_s_can_be_run(
-    photos, tmp_path, monkeypatch, capsys
+    photos, tmp_path, monkeypatch, shell
 ):
     (tmp_path / "mine.py").write_text(
         "from avalanche_hfc.strategies import FineTune, HerdingReplay\n"
@@ -140,14 +126,14 @@ def test_the_command_that_uses_a_method_of_the_user_s_can_be_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     call = ("compare", photos, "--methods", "mine:Mine,mine:Other", "--steps", "2", "--seeds", "0")
-    code, verdict, said = command(monkeypatch, capsys, *call, "--epochs", "1", "--out", "out")
+    code, verdict, said = shell(*call, "--epochs", "1", "--out", "out")
     assert code == 0, said
     (line,) = [text for text in verdict.splitlines() if text.startswith("hfc predict ")]
     words = line.replace("new.jpg", str(photos / CLASSES[0] / "0.png")).split()
-    assert command(monkeypatch, capsys, *words[1:])[0] == 0 and words[-1] == "--allow-code"
+    assert shell(*words[1:])[0] == 0 and words[-1] == "--allow-code"
 
 
-def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, monkeypatch, capsys):
+def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, shell):
     path = tmp_path / "encoder.safetensors"
     vit = timm.create_model(
         "vit_tiny_patch16_224", num_classes=0, img_size=32, patch_size=16, depth=3
@@ -155,7 +141,7 @@ def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, mon
     save_file(vit.state_dict(), path, {"num_heads": "3"})
     out = tmp_path / "out"
     call = ("compare", photos, *SHORT, "--methods", "ncm,hfc", "--seeds", "0", "--epochs", "1")
-    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", path)
+    code, _, said = shell(*call, "--out", out, "--weights", path)
     assert code == 0, said
     for method, blocks in (("ncm", 3), ("hfc", 2)):  # TSA is the last one
         note = json.loads((out / f"runs/folder-b0-t2-{method}@small/0/recipe.json").read_text())
@@ -163,7 +149,7 @@ def test_all_methods_start_from_the_weights_that_are_given(photos, tmp_path, mon
         assert note["recipe"]["model"]["patch_size"] == 16
         assert note["recipe"]["model"]["msa_blocks"] == blocks
         assert note["weights"].startswith("matched") and "matched 0" not in note["weights"]
-    code, _, said = command(monkeypatch, capsys, *call, "--out", out, "--weights", "small-mae")
+    code, _, said = shell(*call, "--out", out, "--weights", "small-mae")
     assert code == 2 and f"model.weights {path}, now small-mae" in said
 
 
@@ -194,16 +180,16 @@ def check_alike(out):
         assert len(kept[kept["step"] == 1]) == 5  # one of five training images of each class
 
 
-def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, capsys):
+def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, shell):
     monkeypatch.setattr(compare, "MOST_EPOCHS", 2)
     out = tmp_path / "out"
     call = ("compare", photos, *SHORT, "--out", out, "--minutes")
-    code, _, said = command(monkeypatch, capsys, *call, "0.001")
+    code, _, said = shell(*call, "0.001")
     assert code == 2 and not out.exists()
     assert re.search(r"--minutes 0.001 is too short .* they need --minutes \d+\.$", said.strip())
 
     monkeypatch.setattr(plan, "measure", lambda *a: plan.Measured((1e4, 1e4), 1e4, 0, 0))
-    assert command(monkeypatch, capsys, *call, "10")[0] == 0
+    assert shell(*call, "10")[0] == 0
     folders = runs_of(out)
     epochs = {
         name: pd.read_csv(folder / "train.csv")["epoch"].max() + 1
@@ -218,14 +204,14 @@ def test_a_time_budget_chooses_the_epochs_once(photos, tmp_path, monkeypatch, ca
         raise AssertionError("timed again")
 
     monkeypatch.setattr(plan, "measure", refused)
-    assert command(monkeypatch, capsys, *call, "10")[0] == 0
-    code, _, said = command(monkeypatch, capsys, *call, "20")
+    assert shell(*call, "10")[0] == 0
+    code, _, said = shell(*call, "20")
     assert code == 2 and "was started with --minutes 10, now 20" in said
-    code, _, said = command(monkeypatch, capsys, *call[:-1])
+    code, _, said = shell(*call[:-1])
     assert code == 2 and "was started with --minutes 10, without it" in said
-    check_more_work(lambda *more: command(monkeypatch, capsys, *call, "10", *more), out)
+    check_more_work(lambda *more: shell(*call, "10", *more), out)
     (out / "compare.json").write_text('{"minutes": "ten", "epochs": 2}')
-    code, _, said = command(monkeypatch, capsys, *call, "10")
+    code, _, said = shell(*call, "10")
     assert code == 2 and "compare.json is not the note of a comparison" in said
 
 
@@ -278,12 +264,10 @@ def check_more_work(again, out):
         (["--weights", __file__], "a weights file ends in .safetensors, .pth or .pt"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
-    options, said, photos, tmp_path, monkeypatch, capsys
-):
+def test_bad_input_is_one_line_and_leaves_nothing(options, said, photos, tmp_path, shell):
     out = tmp_path / "out"
     given = ("compare", photos, *SHORT, "--out", out, *options)
-    code, printed, error = command(monkeypatch, capsys, *given)
+    code, printed, error = shell(*given)
     assert code == 2 and printed == "" and not out.exists()
     last = error.strip().splitlines()[-1]
     assert re.search(said, last), error
@@ -297,11 +281,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (None, "No folder "),
     ],
 )
-def test_data_that_cannot_be_compared_on(classes, said, tmp_path, monkeypatch, capsys):
+def test_data_that_cannot_be_compared_on(classes, said, tmp_path, shell):
     data = tmp_path / "data"
     if classes is not None:
         data.mkdir()
         make_folder(data, classes)
     out = tmp_path / "out"
-    code, _, error = command(monkeypatch, capsys, "compare", data, *SHORT, "--out", out)
+    code, _, error = shell("compare", data, *SHORT, "--out", out)
     assert code == 2 and said in error.strip().splitlines()[-1] and not out.exists()

@@ -10,7 +10,6 @@ import pytest
 import torch
 from image_folders import content, hfc
 
-from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.trained_run import load_run
 
 NAME = "digits-b0-t5-hfc@demo"
@@ -72,22 +71,22 @@ def test_a_model_trained_on_a_gpu_is_loaded_on_a_cpu(tmp_path):
         (
             "digits-b0-t5-avalanche-replay@demo",
             "--checkpoint-activations true",
-            "has no checkpoint_activations",
+            "has no option checkpoint_activations",
         ),
-        ("digits-b0-t5-avalanche-replay@demo", "--precision bfloat16", "has no precision"),
-        ("digits-b0-t5-avalanche-replay@demo", "--compile true", "has no compile"),
+        ("digits-b0-t5-avalanche-replay@demo", "--precision bfloat16", "has no option precision"),
+        ("digits-b0-t5-avalanche-replay@demo", "--compile true", "has no option compile"),
         (NAME, "--tf32 true", "tf32=True needs a CUDA GPU, got device 'cpu'"),
         (NAME, "--channels-last true", "ResNet18; TSAViT has 1 convolution"),
-        ("digits-b0-t5-avalanche-replay@demo", "--channels-last true", "has no channels_last"),
+        (
+            "digits-b0-t5-avalanche-replay@demo",
+            "--channels-last true",
+            "has no option channels_last",
+        ),
     ],
 )
-def test_what_cannot_be_is_one_line_before_anything_is_written(
-    monkeypatch, capsys, tmp_path, name, given, said
-):
-    words = ["hfc", "run", name, "--device", "cpu", "--out", str(tmp_path), "--batch-size", "8"]
-    monkeypatch.setattr("sys.argv", [*words, *given.split()])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("hfc: ")]
-    assert stop.value.code == 2 and said in line
+def test_what_cannot_be_is_one_line_before_anything_is_written(shell, tmp_path, name, given, said):
+    words = ("run", name, "--device", "cpu", "--out", tmp_path, "--batch-size", "8")
+    code, _, errors = shell(*words, *given.split())
+    (line,) = [one for one in errors.splitlines() if one.startswith("hfc: ")]
+    assert code == 2 and said in line
     assert list(tmp_path.iterdir()) == []

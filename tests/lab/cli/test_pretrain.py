@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import sys
 from functools import partialmethod
 
 import numpy as np
@@ -12,7 +11,6 @@ from image_folders import make_folder
 from PIL import Image
 
 from avalanche_hfc.benchmarks import unlabelled
-from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.run_folder import RunFolder
 from avalanche_hfc.lab.schema import PretrainRecipe
 
@@ -29,22 +27,10 @@ RUN = (
 
 
 @pytest.fixture
-def hfc(tmp_path, monkeypatch, capsys):
-    """The command in a folder with four classes of photos: exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("avalanche_hfc.lab.cli.options.silence_host", lambda: None)
+def hfc(shell, tmp_path):
+    """The command in a folder with four classes of photos."""
     make_folder(tmp_path / "photos", ["ant", "bee", "cat", "dog"])
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hfc", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return call
+    return shell
 
 
 def test_a_run_starts_from_the_weights_of_a_pretraining_and_records_what_it_took(hfc, tmp_path):

@@ -1,19 +1,12 @@
 """`hfc report` as a user types it."""
 
-import sys
-
 import pytest
-from click.testing import CliRunner
 from synthetic_runs import write_run
 
-from avalanche_hfc.lab.cli import commands, main
 
-
-def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_it_writes_the_page_and_says_where(shell, tmp_path):
     write_run("runs/hfc/0", num_steps=2)
-    result = CliRunner().invoke(commands, ["report", "runs"], catch_exceptions=False)
-    assert result.exit_code == 0 and result.output == "Page: report/report.html\n"
+    assert shell("report", "runs")[:2] == (0, "Page: report/report.html\n")
     assert (tmp_path / "report" / "report.html").stat().st_size > 50_000
 
 
@@ -27,15 +20,12 @@ def test_it_writes_the_page_and_says_where(tmp_path, monkeypatch):
     ],
 )
 def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys, arguments, said
+    shell, tmp_path, arguments, said
 ):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     write_run("runs/hfc/0", num_steps=2)
-    monkeypatch.setattr(sys, "argv", ["hfc", "report", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2 and said in capsys.readouterr().err
+    code, _, errors = shell("report", *arguments)
+    assert code == 2 and said in errors
     assert not (tmp_path / "report").exists()
 
 

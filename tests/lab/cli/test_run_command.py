@@ -10,33 +10,12 @@ import pytest
 from tiny_runs import rows_of
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.cli.progress import RunBar, TensorBoardBar
 from avalanche_hfc.lab.run_folder import RunFolder
 
 pytestmark = pytest.mark.quick  # the run of that tier
 NAME = "digits-b0-t5-hfc@demo"
 COMMAND = ["run", NAME, "--epochs", "1", "--batch-size", "128", "--model.msa-blocks=1"]
-
-
-@pytest.fixture
-def hfc(tmp_path, monkeypatch, capsys):
-    """The command in an empty folder: exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "avalanche_hfc.lab.cli.options.silence_host", lambda: None
-    )  # it lasts as long as the process
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hfc", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -56,13 +35,15 @@ def hfc(tmp_path, monkeypatch, capsys):
         (["run", "cifar100-b0-t5-hfc@small", "--data", "nowhere"], "nowhere"),
     ],
 )
-def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(hfc, tmp_path, arguments, said):
-    code, output, errors = hfc(*arguments)
+def test_a_mistake_is_named_with_exit_code_2_and_nothing_is_written(
+    shell, tmp_path, arguments, said
+):
+    code, output, errors = shell(*arguments)
     assert code == 2 and said in errors and "Traceback" not in errors and output == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(shell, tmp_path, monkeypatch):
     folder = tmp_path / "runs" / NAME / "0"
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -70,7 +51,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
             "epoch",
             lambda bar, row: row["step"] == 2 and os.kill(os.getpid(), signal.SIGINT),
         )
-        code, output, errors = hfc(*COMMAND)
+        code, output, errors = shell(*COMMAND)
     assert (
         code == 130
         and errors.endswith(f"To resume:\nhfc {' '.join(COMMAND)}\n")
@@ -78,7 +59,7 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
         and "Traceback" not in errors
     )
     assert len(pd.read_csv(folder / "steps.csv")) == 2 and not (folder / "lock").exists()
-    code, output, errors = hfc(*COMMAND)
+    code, output, errors = shell(*COMMAND)
     assert code == 0 and "resumes" in (folder / "log.txt").read_text()
     assert [line.split(":")[0] for line in errors.splitlines() if line.startswith("step")] == [
         "step 3/5",
@@ -90,19 +71,19 @@ def test_ctrl_c_keeps_what_is_done_and_tells_the_command_that_goes_on(hfc, tmp_p
         f"{NAME}, seed 0: accuracy average {last['average']:.4f}, last "
         f"{last['accuracy']:.4f} on 10 classes. Rows: runs/{NAME}/0\n"
     )
-    assert hfc(*COMMAND) == (0, output, "This run is already finished; nothing was done.\n")
-    code, _, errors = hfc(*COMMAND, "--lr", "0.5")
+    assert shell(*COMMAND) == (0, output, "This run is already finished; nothing was done.\n")
+    code, _, errors = shell(*COMMAND, "--lr", "0.5")
     assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
-    assert hfc(*COMMAND, "--out", "whole")[0] == 0
+    assert shell(*COMMAND, "--out", "whole")[0] == 0
     assert (
         rows_of(folder) == rows_of(tmp_path / "whole" / NAME / "0") and RunFolder(folder).finished
     )
 
 
-def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(hfc, tmp_path):
+def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(shell, tmp_path):
     short = [*COMMAND, "--num-steps", "2", "--method.relation-weight", "0.5"]
     name = "digits-b0-t2-hfc@demo"  # as many steps as it has
-    code, output, _ = hfc(*short, "--seeds", "0,2")
+    code, output, _ = shell(*short, "--seeds", "0,2")
     assert code == 0 and [line.split(":")[0] for line in output.splitlines()] == [
         f"{name}, seed 0",
         f"{name}, seed 2",
@@ -110,10 +91,10 @@ def test_seeds_are_trained_in_turn_and_fresh_moves_the_old_run_aside(hfc, tmp_pa
     folders = tmp_path / "runs" / name
     assert sorted(path.name for path in folders.iterdir()) == ["0", "2"]
     before = {seed: rows_of(folders / seed) for seed in ("0", "2")}
-    code, _, errors = hfc(*short, "--seeds", "0-2", "--lr", "0.5")
+    code, _, errors = shell(*short, "--seeds", "0-2", "--lr", "0.5")
     assert code == 2 and "another recipe (train.lr 0.001, now 0.5)" in errors
     assert not (folders / "1").exists()
-    code, output, errors = hfc(*short, "--fresh", "--lr", "0.5")
+    code, output, errors = shell(*short, "--fresh", "--lr", "0.5")
     assert code == 0 and f"The earlier runs are now in runs.old-1/{name}." in errors
     assert rows_of(tmp_path / "runs.old-1" / name / "0") == before["0"] != rows_of(folders / "0")
     assert rows_of(folders / "2") == before["2"]
@@ -126,25 +107,25 @@ BAD_INPUT = [
 
 
 @pytest.mark.parametrize("words, said", BAD_INPUT)
-def test_fresh_moves_nothing_before_the_input_is_accepted(hfc, tmp_path, words, said):
+def test_fresh_moves_nothing_before_the_input_is_accepted(shell, tmp_path, words, said):
     folder = tmp_path / "runs" / NAME / "0"
     folder.mkdir(parents=True)
     RunFolder(folder).begin(recipe(NAME).as_dict(), 0, "a machine")
     before = (folder / "recipe.json").read_bytes()
-    code, _, errors = hfc(*COMMAND, "--fresh", *words)
+    code, _, errors = shell(*COMMAND, "--fresh", *words)
     assert code == 2 and said in errors
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert [path.name for path in folder.iterdir()] == ["recipe.json"]
     assert (folder / "recipe.json").read_bytes() == before
 
 
-def test_fresh_moves_nothing_if_one_of_the_folders_is_no_run(hfc, tmp_path):
+def test_fresh_moves_nothing_if_one_of_the_folders_is_no_run(shell, tmp_path):
     folder = tmp_path / "runs" / NAME
     for seed in ("0", "1"):
         (folder / seed).mkdir(parents=True)
     RunFolder(folder / "0").begin(recipe(NAME).as_dict(), 0, "a machine")
     (folder / "1" / "steps.csv").write_text("of somebody")
-    code, _, errors = hfc(*COMMAND, "--fresh", "--seeds", "0,1")
+    code, _, errors = shell(*COMMAND, "--fresh", "--seeds", "0,1")
     assert code == 2 and "has steps.csv but no recipe.json" in errors
     assert (folder / "0" / "recipe.json").exists() and not (tmp_path / "runs.old-1").exists()
 

@@ -7,7 +7,6 @@ import pytest
 from image_folders import hfc
 
 from avalanche_hfc.lab import jobs
-from avalanche_hfc.lab.cli import main
 from avalanche_hfc.lab.table import cells_of, runs_of
 
 
@@ -45,17 +44,14 @@ TWO = "table demo --only hfc --only herding-replay".split()
     ],
 )
 def test_a_precision_that_the_device_lacks_is_one_line_before_the_first_run(
-    tmp_path, monkeypatch, capsys, nothing_runs, where, given, said
+    shell, tmp_path, monkeypatch, nothing_runs, where, given, said
 ):
     node = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0})
     monkeypatch.setattr("avalanche_hfc.lab.jobs.cluster", lambda **_: nullcontext(node))
     device = ["--on", "ray"] if where == "ray" else ["--device", "cpu"]
-    words = ["hfc", *TWO, *device, *given.split(), "--out", str(tmp_path / "runs")]
-    monkeypatch.setattr("sys.argv", words)
-    with pytest.raises(SystemExit) as stop:
-        main()
-    lines = [line for line in capsys.readouterr().err.splitlines() if "needs a" in line]
-    assert stop.value.code == 2 and len(lines) == 1 and said in lines[0]
+    code, _, errors = shell(*TWO, *device, *given.split(), "--out", tmp_path / "runs")
+    lines = [line for line in errors.splitlines() if "needs a" in line]
+    assert code == 2 and len(lines) == 1 and said in lines[0]
     assert lines[0].startswith("hfc: digits-b0-t5-")
     assert not (tmp_path / "runs").exists()
 

@@ -11,7 +11,7 @@ import pytest
 from image_folders import COLOURS, TINY, content, hfc, make_folder
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.cli import commands, main
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.run_folder import TIMES
 
 METHOD = """
@@ -114,16 +114,12 @@ def test_a_damaged_copy_is_set_aside_and_learned_again_from_the_run(place, run, 
         (ValueError("No such thing."), 2, "hfc: No such thing.\n"),
     ],
 )
-def test_any_error_is_one_line_and_debug_shows_the_rest(monkeypatch, capsys, error, code, said):
+def test_any_error_is_one_line_and_debug_shows_the_rest(shell, monkeypatch, error, code, said):
     def fail(**options):
         raise error
 
     monkeypatch.setattr(commands.commands["list"], "callback", fail)
-    monkeypatch.setattr(sys, "argv", ["hfc", "list"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr().err
-    assert ended.value.code == code and told.startswith(said) and told.count("\n") == 1
-    monkeypatch.setattr(sys, "argv", ["hfc", "list", "--debug"])
+    ended, _, told = shell("list")
+    assert ended == code and told.startswith(said) and told.count("\n") == 1
     with pytest.raises(type(error)):
-        main()
+        shell("list", "--debug")
