@@ -89,8 +89,6 @@ def override(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
         for leaf, value in (changed | of_file).items()
         if value != leaves[leaf] or (value is not None and recipe.sources.get(leaf) == USER_MEMORY)
     }
-    if not changed.keys().isdisjoint(("model.weights", "model.msa_blocks")):
-        check_blocks(leaves | changed)
     given_by = {leaf: FROM_FILE if leaf in of_file else "given by the user" for leaf in changed}
     name = renamed(recipe.name, changed)
     return Recipe.of(
@@ -232,23 +230,6 @@ def fitted(leaves: Mapping[str, Value], changed: Mapping[str, Value]) -> dict[st
             int(str(geometry["model.msa_blocks"])) - 1
         )  # TSA is the last one
     return geometry
-
-
-def check_blocks(leaves: Mapping[str, Value]) -> None:
-    """A ValueError for a network with more blocks than its weights file, which would start the
-    others at random.
-    """
-    from avalanche_hfc.models.weights import PACKAGED, blocks_in, read_tensors
-
-    weights, blocks = leaves.get("model.weights"), leaves.get("model.msa_blocks")
-    paths = [PACKAGED / f"{weights}.safetensors", Path(str(weights))]
-    path = next((path for path in paths if path.is_file()), None)
-    held = 0 if path is None else max(blocks_in(read_tensors(path)).values(), default=0)
-    if held and isinstance(blocks, int) and blocks > held:
-        raise ValueError(
-            f"model.msa_blocks must be at most {held}, the blocks of the weights file {weights}, "
-            f"got {blocks}. Or start at random: --model.weights none."
-        )
 
 
 # Your data

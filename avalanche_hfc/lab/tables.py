@@ -324,27 +324,26 @@ def tables_of(name: str) -> list[str]:
 
 
 def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
-    """(table, scale) -> names that match: as a shell's pattern, or that have the text in them. Each
-    name stands under its first table.
+    """(table, scale) -> names that match a shell pattern or contain a text. Each name stands under
+    its first table.
     """
-    globbing = any(sign in pattern for sign in "*?[")
-    first_table: dict[str, tuple[str, str]] = {}
+    shell_pattern = pattern if any(sign in pattern for sign in "*?[") else f"*{pattern}*"
+    by_table: dict[tuple[str, str], list[str]] = {}
+    listed: set[str] = set()
     for table, scales in ALL_TABLES.items():
         for scale, entries in scales.items():
-            for name in (entry.recipe for entry in entries):
-                if fnmatchcase(name, pattern) if globbing else pattern in name:
-                    first_table.setdefault(name, (table, scale))
-    if not first_table:
+            names = dict.fromkeys(entry.recipe for entry in entries)
+            new = [name for name in names if fnmatchcase(name, shell_pattern)]
+            by_table[table, scale] = [name for name in new if name not in listed]
+            listed.update(new)
+    if not listed:
         near = get_close_matches(pattern, SPECS, n=4, cutoff=0.4)
         hint = f" Near ones: {', '.join(near)}." if near else ""
         raise ValueError(
             f"No recipe matches {pattern!r}.{hint} `hfc list` shows all, and how recipes for "
             "your data and methods are named."
         )
-    by_table: dict[tuple[str, str], list[str]] = {}
-    for name, heading in first_table.items():
-        by_table.setdefault(heading, []).append(name)
-    return by_table
+    return {heading: names for heading, names in by_table.items() if names}
 
 
 def digest() -> dict[tuple[str, str], list[str]]:

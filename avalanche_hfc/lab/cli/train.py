@@ -298,7 +298,7 @@ def pretrain(data: Path, out: Path, seed: int, device: str, **values: Any) -> No
     OUT/encoder.safetensors, which --model.weights of `hfc run` loads. The same command resumes a
     run that was stopped.
     """
-    recipe = PretrainRecipe(**values)
+    recipe = PretrainRecipe(**{name: value for name, value in values.items() if value is not None})
     announce_loading()
     from avalanche_hfc.benchmarks.unlabelled import read_unlabelled
     from avalanche_hfc.lab.pretrain import PICTURES, WEIGHTS, check_pretraining
