@@ -598,14 +598,16 @@ def in_words(column: str) -> str:
 
 
 def rounded(one: str, other: str) -> tuple[str, str]:
-    """Two values as texts: numbers in 4 digits, or in all where these are the same."""
-    if shortened(one) == shortened(other):
-        return one, other
-    return shortened(one), shortened(other)
+    """Two values as texts, with as few digits as tell them apart, 4 at least."""
+    for digits in range(4, 17):
+        texts = shortened(one, digits), shortened(other, digits)
+        if texts[0] != texts[1]:
+            return texts
+    return one, other
 
 
-def shortened(value: str) -> str:
-    """A number with a decimal point in 4 digits; any other text as it is."""
+def shortened(value: str, digits: int) -> str:
+    """A number with a decimal point in so many digits; any other text as it is."""
     with suppress(ValueError):
-        return f"{float(value):.4g}" if "." in value else value or "nothing"
+        return f"{float(value):.{digits}g}" if "." in value else value or "nothing"
     return value
