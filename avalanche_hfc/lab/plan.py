@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Strategy
-from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
-from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
+from avalanche_hfc.benchmarks.scenario import Plan, SplitBenchmark, make_benchmark
+from avalanche_hfc.benchmarks.sources import FileImages, Source, TensorImages
 from avalanche_hfc.lab import Recipe, override
 from avalanche_hfc.lab.build import build_model, build_strategy, without_weights
 from avalanche_hfc.lab.data import DATA_SETS, Root, plan_of, read_source
@@ -86,8 +85,8 @@ class Estimate:
 @dataclass(frozen=True)
 class Measured:
     """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
-    that a run takes to build its network and to compile it, `of_a_step` those that a step takes besides its images,
-    as for its exemplars and its checkpoint. `phase_rate` are images a second in the phases that
+    that a run takes to build its network and to compile it, `of_a_step` those that a step takes
+    besides its images, as for its exemplars and its checkpoint. `phase_rate` are images a second in the phases that
     tune or compress; None for a method without any.
     """
 

@@ -9,8 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from avalanche_hfc.losses._common import full_precision, outside_autocast
-from avalanche_hfc.losses._features import Maps, squared_pairs, unit_distance
+from avalanche_hfc.losses._common import (
+    Maps,
+    full_precision,
+    outside_autocast,
+    squared_pairs,
+    unit_distance,
+)
 
 Importance = Sequence[Float[Tensor, "_"]]
 

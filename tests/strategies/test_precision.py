@@ -13,7 +13,7 @@ import torch
 from strategy_runs import At, SmallResNet, benchmark_of, differing, hfc, left_by, mlp, train, vit
 
 from avalanche_hfc import _compiled
-from avalanche_hfc.models.recompute import output
+from avalanche_hfc.models.modes import output
 from avalanche_hfc.strategies._base import compilation, precision
 from avalanche_hfc.strategies._base.precision import Precision
 
