@@ -86,8 +86,8 @@ class Estimate:
 class Measured:
     """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
     that a run takes to build its network and to compile it, `of_a_step` those that a step takes
-    besides its images, as for its exemplars and its checkpoint. `phase_rate` are images a second in the phases that
-    tune or compress; None for a method without any.
+    besides its images, as for its exemplars and its checkpoint. `phase_rate` are images a second in
+    the phases that tune or compress; None for a method without any.
     """
 
     rates: tuple[float, float]
