@@ -7,10 +7,11 @@ LOWEST := .venv-lowest
 WHEEL := .venv-wheel
 JOBS ?= 2
 REAL_IMAGES := experiments/results/real-images
+PAPER_SCALE := experiments/results/paper-scale
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo quick test lint types pytest test-cpus test-slow test-lowest test-wheel docs results reproduce bench mutate faults clean
+.PHONY: help demo quick test lint types pytest test-cpus test-slow test-lowest test-wheel docs results reproduce reproduce-paper bench mutate faults clean
 help:
 	@echo "make demo         split digits, four methods, one seed: table, curves and a report in demo/"
 	@echo "make quick        formulas, the contracts of two methods, one run; under two minutes"
@@ -22,6 +23,7 @@ help:
 	@echo "make docs         the pages and the API reference, in site/"
 	@echo "make results      the pages on real images and their figures, and the tables of fidelity, from committed files"
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
+	@echo "make reproduce-paper  one cell of the paper trained again in hours, and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
 	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
 	@echo "                  ONLY=strategies EVERY=20: in what trains, every 20th change, held to the trajectories of tests/golden first"
@@ -86,6 +88,10 @@ results: $(READY)
 reproduce: $(READY)
 	@test -n '$(DATA)' || { echo 'DATA must be a folder or npz file of CIFAR-100: make reproduce DATA=cifar100.npz'; exit 2; }
 	OMP_NUM_THREADS=1 $(BIN)/python experiments/reproduce.py $(REAL_IMAGES) --data '$(DATA)'
+
+reproduce-paper: $(READY)
+	@test -n '$(DATA)' || { echo 'DATA must be a folder or npz file of CIFAR-100: make reproduce-paper DATA=cifar100.npz'; exit 2; }
+	OMP_NUM_THREADS=1 $(BIN)/python experiments/reproduce_paper.py $(PAPER_SCALE) --data '$(DATA)' --again runs/again
 
 bench: $(READY)
 	$(BIN)/python experiments/bench.py $(if $(RECORD),--out experiments/results/bench.csv)
