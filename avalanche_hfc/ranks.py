@@ -4,7 +4,7 @@ gradients averaged by torch's DistributedDataParallel. On one rank nothing here 
 `b` rows of the global batch, `k` ranks; rank r has `b_r` consecutive rows. A loss that is computed
 from gathered rows has the same value on every rank, and a gradient for the rank's own rows only:
 the sum of the ranks' gradients is that of one rank with the whole batch. DistributedDataParallel
-takes the mean instead, so the loss is multiplied by k for its backward pass (`Share.scale`).
+takes the mean instead, so the loss is multiplied by k for its backward pass.
 """
 
 import hashlib
@@ -156,19 +156,9 @@ class Share(NamedTuple):
         return self.counts[self.rank]
 
     @property
-    def loaded(self) -> int:
-        """Number of images that this rank has loaded, at least one."""
-        return max(self.own, 1)
-
-    @property
     def start(self) -> int:
         """Where the rows of this rank begin in the global batch."""
         return sum(self.counts[: self.rank])
-
-    @property
-    def scale(self) -> int:
-        """The factor of a loss that undoes the mean of DistributedDataParallel."""
-        return self.ranks
 
     def of(self, rows: Any) -> Any:
         """What this rank loads of the rows of a global batch.
@@ -321,27 +311,28 @@ class ShareLoader:
 
 
 class Trained(nn.Module):
-    """Parameters that are trained, and nothing else: the forward pass has been computed."""
+    """Parameters that are trained. The forward pass has been computed: its result is passed on."""
 
     def __init__(self, parameters: list[nn.Parameter]):
         super().__init__()
         self.own = nn.ParameterList(parameters)
 
-    def forward(self) -> None:
-        """Do nothing."""
+    def forward(self, loss: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss
 
 
 class GradientMean:
     """Averages the gradients of a loss over the ranks while its backward pass runs.
 
-    Methods compute their loss in many ways through several modules, so it is the graph of the loss
-    that tells which parameters have a gradient. They are wrapped again whenever they change: a
-    head that has grown, a phase that freezes the backbone.
+    Methods compute their loss in many ways through several modules: DistributedDataParallel gets
+    the loss, and finds the parameters that have a gradient in its graph. They are wrapped again
+    whenever they change: a head that has grown, a phase that freezes the backbone.
     """
 
     def __init__(self) -> None:
         self._wrapped: DistributedDataParallel | None = None
-        self._used: list[nn.Parameter] = []
+        self._parameters: list[int] = []
 
     def backward(self, loss: Tensor, model: nn.Module) -> None:
         """Differentiate a loss; every rank must call it with one of the same parameters.
@@ -349,44 +340,17 @@ class GradientMean:
         Args:
             loss: A scalar. The `grad` of each parameter becomes the mean over the ranks.
             model: The model that is trained.
-
-        Raises:
-            ValueError: If the loss depends on a parameter that is not the model's.
         """
-        met = leaves(loss)
-        used = [parameter for parameter in model.parameters() if id(parameter) in met]
-        if len(used) != len(met):
-            raise ValueError(
-                f"On several ranks all that is trained must be in the model; the loss depends on "
-                f"{len(met) - len(used)} tensors outside {type(model).__name__}."
-            )
-        if len(used) != len(self._used) or any(
-            a is not b for a, b in zip(used, self._used, strict=True)
-        ):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if self._wrapped is None or [id(p) for p in trained] != self._parameters:
             # a token that is broadcast over the batch has such a gradient; it is copied
             warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
             self._wrapped = None  # its hooks go before new ones come
-            self._wrapped = DistributedDataParallel(Trained(used), init_sync=False)
-            self._used = used
-        assert self._wrapped is not None
-        self._wrapped()  # expects a gradient of each parameter from now on
-        loss.backward()
-
-
-def leaves(loss: Tensor) -> set[int]:
-    """The ids of the tensors that get a gradient from a loss."""
-    met: set[Any] = set()
-    found = set()
-    left: list[Any] = [loss.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in met:
-            continue
-        met.add(node)
-        if hasattr(node, "variable"):
-            found.add(id(node.variable))
-        left.extend(below for below, _ in node.next_functions)
-    return found
+            self._wrapped = DistributedDataParallel(
+                Trained(trained), init_sync=False, find_unused_parameters=True
+            )
+            self._parameters = [id(p) for p in trained]
+        self._wrapped(loss).backward()
 
 
 # Layers that depend on the batch
@@ -424,14 +388,11 @@ def draws(module: nn.Module) -> bool:
     """Whether a layer draws random numbers in training."""
     if isinstance(module, nn.RReLU):
         return module.lower < module.upper
-    if isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
-        return True
-    kind = type(module).__name__
-    if "Drop" in kind or kind == "StochasticDepth":
-        names: tuple[str, ...] = ("p", "drop_prob", "prob")
-    else:
-        names = ("dropout",) if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else ()
-    return any(float(getattr(module, name, 0.0)) > 0 for name in names)
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return float(module.dropout) > 0
+    if "Drop" in type(module).__name__ or type(module).__name__ == "StochasticDepth":
+        return any(float(getattr(module, name, 0.0)) > 0 for name in ("p", "drop_prob"))
+    return isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
 
 
 # What the ranks must have in common

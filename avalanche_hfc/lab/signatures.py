@@ -66,8 +66,8 @@ def method_options(name: str) -> dict[str, Option]:
         default is a plain value; what Avalanche's own classes take keeps its default.
 
     Example:
-        >>> method_options("joint")["from_scratch"]
-        Option(default=True, types=(<class 'bool'>,), choices=())
+        >>> method_options("joint")["drop_last"]
+        Option(default=False, types=(<class 'bool'>,), choices=())
     """
     return options_of_method(method_class(name))
 
@@ -148,11 +148,10 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "outputs": icarl.OUTPUTS,
         "divisor": icarl.DIVISORS,
         "columns": icarl.COLUMNS,
-        "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
+        "form": hfc.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
         "network": foster.NETWORKS,
         "replay_draws": ssil.DRAWS,
-        "relation": ssil.RELATIONS if issubclass(cls, ssil.SSIL) else dytox.RELATIONS,
     }
     ours = {
         word

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
-from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.hosts import Criterion, Host, check_criterion
 from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.plugins.steps import StepTable, check_ranks
@@ -30,7 +30,7 @@ class OfficialLossPlugin(RankedPlugin):
         self._strategy = strategy
         self._host = Host(strategy)
         try:
-            self._host.check_criterion(self.eval_criterion)
+            check_criterion(self.eval_criterion)
         except ValueError as error:
             raise ValueError(
                 f"Form 'official' cannot act in {type(strategy).__name__}: {error}."

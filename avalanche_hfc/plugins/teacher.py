@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from avalanche.models import TrainEvalModel
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc._types import Strategy
@@ -23,7 +22,7 @@ class FrozenTeacher:
         >>> from avalanche_hfc.plugins import FrozenTeacher
         >>> teacher = FrozenTeacher()
         >>> teacher.hold(torch.nn.Linear(2, 3), step=0)
-        >>> teacher.logits(torch.zeros(1, 2), lambda model, x: model(x)).requires_grad
+        >>> teacher.output(torch.zeros(1, 2), lambda model, x: model(x)).requires_grad
         False
     """
 
@@ -72,19 +71,10 @@ class FrozenTeacher:
         self.taken_after = step
         self.forget_batch()
 
-    def logits(
-        self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]
-    ) -> Float[Tensor, "b K"]:
-        """The teacher's logits of a batch.
-
-        Args:
-            x: Images of the batch.
-            forward: A function of the model and the images that returns logits.
-
-        Returns:
-            Logits of shape ``(b, K)``, without gradient.
-        """
-        return self.output(x, forward)
+    def release(self) -> None:
+        """Forget the model."""
+        self.model = self.taken_after = None
+        self.forget_batch()
 
     @torch.no_grad()
     def output(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Any]) -> Any:

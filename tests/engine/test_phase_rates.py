@@ -164,7 +164,6 @@ SHORT = {
         ("afc", {"tune_epochs": "2"}, 1 / 2),
         ("dytox", {"tune_epochs": "2"}, 1 / 10),
         ("foster", {"compress_epochs": "2"}, 1),
-        ("foster", {"compress_epochs": "2", "compress_lr": "0.02"}, 20),
     ],
 )
 def test_a_run_has_these_rates_whatever_the_schedule_has_left_of_the_main_ones(name, given, ratio):

@@ -285,23 +285,13 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
         "optimizer_quirks",
         "drop_last",
     ]
-    assert [name for name in ours if name not in (*own, "recipe", "base_kwargs")] == [
+    assert [name for name in ours if name not in (*own, "base_kwargs")] == [
         n for n in host if n in ours
     ]
     assert list(ours)[3:14] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
     assert ours["eval_mb_size"].default is None  # like train_mb_size, docs/architecture.md
-
-
-def test_the_old_name_of_form_works_and_warns():
-    with pytest.warns(FutureWarning, match=r"is now HFCStrategy\(form='official'\)"):
-        strategy = HFCStrategy(
-            model=(model := mlp()), optimizer=AdamW(model.parameters()), recipe="official"
-        )
-    assert strategy.form == "official" and herding_of(strategy).memory.rule == "icarl-code"
-    with pytest.raises(TypeError, match="form='paper' and recipe='official'"):
-        hfc(mlp(), form="paper", recipe="official")
 
 
 def test_a_misspelt_argument_is_a_type_error():

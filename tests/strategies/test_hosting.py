@@ -316,7 +316,7 @@ def test_a_frozen_prefix_is_computed_once_per_batch_and_gives_the_bits_of_comput
         strategy = hfc(model, form=form, plugins=[count])
         strategy.train(benchmark.train_stream[0])
         for net in (model, strategy.frozen_teacher.model):
-            in_epoch = lambda *_: calls.append(1) if strategy.progress.turn is None else None  # noqa: E731  # not those of herding
+            in_epoch = lambda *_: calls.append(1) if strategy.progress.event is None else None  # noqa: E731  # not those of herding
             net.backbone.blocks[0].register_forward_hook(in_epoch)
         strategy.train(benchmark.train_stream[1])
         return left_by(strategy), len(calls), len(batches)

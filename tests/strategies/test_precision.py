@@ -24,7 +24,7 @@ def build(**options):
 
 def trained(num_steps=2, scaler=None, **options):
     strategy = build(**options)
-    strategy.precision.scaler = scaler
+    strategy.hardware.precision.scaler = scaler
     return train(strategy, benchmark_of().train_stream[:num_steps])
 
 
@@ -113,7 +113,7 @@ def test_a_scale_of_the_gradients_changes_no_weight(float32):
 
 def test_a_batch_whose_gradients_overflow_changes_nothing_but_the_scale():
     strategy = build(train_epochs=1)
-    strategy.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    strategy.hardware.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
     seen = []
     strategy.plugins[0].before_update = lambda strategy, **_: seen.append(
         [p.grad is None for p in strategy.model.parameters()]
@@ -123,17 +123,17 @@ def test_a_batch_whose_gradients_overflow_changes_nothing_but_the_scale():
     }
     strategy.train(benchmark_of().train_stream[0])
     after = dict(strategy.model.named_parameters())
-    assert all(map(all, seen)) and strategy.precision.scaler.get_scale() < 2.0**127
+    assert all(map(all, seen)) and strategy.hardware.precision.scaler.get_scale() < 2.0**127
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_the_scale_is_part_of_the_state():
     strategy = trained(1, scaler=torch.amp.GradScaler("cpu", init_scale=2.0**9, growth_interval=2))
     other = build()
-    other.precision.scaler = torch.amp.GradScaler("cpu")
+    other.hardware.precision.scaler = torch.amp.GradScaler("cpu")
     other.load_state_dict(strategy.state_dict())
-    assert other.precision.state_dict() == strategy.precision.state_dict()
-    assert other.precision.scaler.get_scale() != 2.0**16
+    assert other.hardware.precision.state_dict() == strategy.hardware.precision.state_dict()
+    assert other.hardware.precision.scaler.get_scale() != 2.0**16
 
 
 # TF32
@@ -156,7 +156,7 @@ def own_flags():
 
 def with_tf32(strategy):
     """As on a GPU: on this one the flags have no effect."""
-    strategy.precision = Precision("HFC", "float32", torch.device("cuda"), tf32=True)
+    strategy.hardware.precision = Precision("HFC", "float32", torch.device("cuda"), tf32=True)
     return strategy
 
 

@@ -203,48 +203,19 @@ def test_icarl_is_built_from_the_models_own_parts_and_only_the_fixed_teacher_is_
     )
 
 
-@pytest.mark.parametrize("kind", ["lwf", "ewc", "der-fixed", "bic-fixed", "icarl"])
-def test_an_option_reaches_the_host(kind):
-    expected = {
-        "lwf": (
-            dict(alpha=3, temperature=5),
-            lambda s: (s.plugins[0].lwf.alpha, s.plugins[0].lwf.temperature),
-            (3, 5),
-            (1, 2),
-        ),
-        "ewc": (
-            dict(ewc_lambda=7, mode="online", decay_factor=0.5, keep_importance_data=True),
-            lambda s: [
-                getattr(s.plugins[0], option)
-                for option in ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
-            ],
-            [7, "online", 0.5, True],
-            [1, "separate", None, True],  # "separate" keeps it always
-        ),
-        "der-fixed": (
-            dict(alpha=3, beta=0, batch_size_mem=9),
-            lambda s: (s.alpha, s.beta, s.batch_size_mem),
-            (3, 0, 9),
-            (0.1, 0.5, 20),
-        ),
-        "bic-fixed": (
-            dict(T=5, lamb=2, lr=0.3),
-            lambda s: (s.plugins[0].T, s.plugins[0].lamb, s.plugins[0].lr),
-            (5, 2, 0.3),
-            (2, -1, 0.1),
-        ),
-        "icarl": (
-            dict(fixed_memory=False, buffer_transform=torch.neg),
-            lambda s: (s.plugins[0].fixed_memory, s.plugins[0].buffer_transform),
-            (False, torch.neg),
-            (True, None),
-        ),
-    }
-    options, look, changed, usual = expected[kind]
-    assert (
-        look(build(f"avalanche-{kind}")) == usual
-        and look(build(f"avalanche-{kind}", **options)) == changed
-    )
+@pytest.mark.parametrize(
+    ("kind", "options", "of_host"),
+    [
+        ("lwf", {"alpha": 3}, lambda s: s.plugins[0].lwf.alpha),
+        ("ewc", {"ewc_lambda": 7}, lambda s: s.plugins[0].ewc_lambda),
+        ("der-fixed", {"alpha": 3}, lambda s: s.alpha),
+        ("bic-fixed", {"lr": 0.3}, lambda s: s.plugins[0].lr),
+    ],
+)
+def test_an_option_reaches_the_host(kind, options, of_host):
+    (value,) = options.values()
+    assert of_host(build(f"avalanche-{kind}", **options)) == value
+    assert of_host(build(f"avalanche-{kind}")) != value
 
 
 def budget(strategy):
@@ -304,43 +275,15 @@ def test_replay_goes_on_from_a_row_as_from_avalanches_class():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_unknown_option_is_named_and_so_is_one_of_another_row(name):
-    for wrong in (
-        "train_epoch",
-        "memory_size",
-        "rule",
-        "T" if "bic" not in name else "temperature",
-    ):
+    for wrong in ("train_epoch", "memory_size", "rule"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument.*{wrong}"):
             build(name, **{wrong: 3})
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("lwf", dict(alpha=-1.0), "alpha must be at least 0, got -1.0"),
-        ("lwf-fixed", dict(alpha=[1.0, -2.0]), "alpha must be at least 0, got -2.0"),
-        ("lwf", dict(temperature=0), "temperature must be above 0, got 0"),
-        ("ewc", dict(ewc_lambda=float("nan")), "ewc_lambda must be at least 0, got nan"),
-        (
-            "ewc",
-            dict(mode="online"),
-            "mode='online' with decay_factor; got 'online', decay_factor=None",
-        ),
-        ("ewc", dict(decay_factor=0.1), "got 'separate', decay_factor=0.1"),
-        ("der", dict(alpha=-1), "alpha must be at least 0, got -1"),
-        ("der-fixed", dict(beta=-1), "beta must be at least 0, got -1"),
-        ("der", dict(batch_size_mem=61), r"batch_size_mem must be in 1…60 \(mem_size\), got 61"),
-        ("er_ace", dict(batch_size_mem=0), r"batch_size_mem must be in 1…60 \(mem_size\), got 0"),
-        ("bic", dict(val_percentage=0.01), "val_percentage must be in .* mem_size=60; got 0.01"),
-        ("bic-fixed", dict(val_percentage=1), "val_percentage must be in .*; got 1"),
-        ("bic", dict(T=0), "T must be above 0, got 0"),
-        ("bic", dict(stage_2_epochs=0), "stage_2_epochs must be at least 1, got 0"),
-        ("bic", dict(lr=0.0), "lr must be above 0, got 0.0"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_refused_at_construction(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(f"avalanche-{name}", **options)
+@pytest.mark.parametrize("value", [0.01, 1])
+def test_a_hold_out_without_an_image_is_refused_at_construction(value):
+    with pytest.raises(ValueError, match=f"val_percentage must be in .* mem_size=60; got {value}"):
+        build("avalanche-bic", val_percentage=value)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

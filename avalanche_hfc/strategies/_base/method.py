@@ -25,13 +25,13 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
-from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.hosts import Criterion, check_criterion
 from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.strategies._base.epoch_log import sum_of
 from avalanche_hfc.strategies._base.heads import start_rows
-from avalanche_hfc.strategies._base.phases import sum_of
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 LOSSES = {"host": "the method's own", "gfc": "with L_FC", "grd": "with L_RD", "hfc": "with both"}
@@ -133,7 +133,7 @@ class Method(IncrementalTemplate):
                 "out, or choose gfc, grd or hfc."
             )
         try:
-            Host.check_criterion(criterion)
+            check_criterion(criterion)
         except ValueError as error:
             raise ValueError(
                 f"{name} trains with its own losses, its criterion serves in evaluation: {error}."
@@ -327,6 +327,10 @@ class Method(IncrementalTemplate):
         StepTable.of(self).note_weights(weights, steps[targets])
         return weights
 
+    def _after_training_iteration(self, **kwargs: object) -> None:
+        super()._after_training_iteration(**kwargs)
+        StepTable.of(self).forget_batch()
+
     # The teacher
 
     def _before_forward(self, **kwargs: object) -> None:
@@ -348,9 +352,8 @@ class Method(IncrementalTemplate):
         )
 
     def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
-        if self.mb_prefix is None:
-            return model(x)
-        return model.classify(model.embed(x, self.mb_prefix))  # type: ignore[operator]
+        prefix = self.mb_prefix
+        return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
 
     def teacher_features(self) -> tuple[Features, Float[Tensor, "b K"]]:
         """The features and logits of the teacher for the current batch, from one forward.
