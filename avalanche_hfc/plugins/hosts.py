@@ -1,7 +1,7 @@
 """Where a host computes its classification loss: one adapter per type of host, for GFC and GRD."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from avalanche_hfc._types import Strategy
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 HOSTS_THAT_WORK = (
     "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise "
@@ -91,16 +90,6 @@ class Host:
     def batch(self) -> Batch:
         """The samples of this iteration."""
         return Batch(self.strategy.mb_x, self.strategy.mb_output, self.strategy.mb_y)
-
-    def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
-        """The teacher's logits for the whole batch, that of all ranks."""
-        return FrozenTeacher.of(self.strategy).output(x, self.teacher_forward)
-
-    def teacher_forward(self, model: Any, x: Tensor) -> Tensor:
-        """From the strategy's frozen prefix, and gathered, in a strategy of this package."""
-        prefix = getattr(self.strategy, "mb_prefix", None)
-        logits = model(x) if prefix is None else model.classify(model.embed(x, prefix))
-        return self.strategy.gathered(logits) if hasattr(self.strategy, "gathered") else logits
 
     def later_factor(self, plugin: object) -> float:
         """The factor by which the host multiplies the loss after this plugin has added to it."""

@@ -12,7 +12,7 @@ from avalanche_hfc.losses import relation_distillation
 from avalanche_hfc.plugins.hosts import Host, host_of
 from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable, check_ranks, check_single_head
-from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.plugins.teacher import FrozenTeacher, TeacherPlugin, teacher_logits
 
 Weight = float | int | Literal["balanced"]
 
@@ -77,6 +77,7 @@ class HostedPlugin(RankedPlugin):
         raise NotImplementedError
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        super().after_training_iteration(strategy, **kwargs)
         self.table.forget_batch()
 
     def state_dict(self) -> State:
@@ -150,7 +151,7 @@ class GFCPlugin(HostedPlugin):
         return "compensation", sum(added[1:], start=added[0])
 
 
-class GRDPlugin(HostedPlugin):
+class GRDPlugin(HostedPlugin, TeacherPlugin):
     """Gradient-balanced relation distillation: adds weight · L_RD (Eq. 13) to the host's loss.
 
     The teacher is the model at the end of the previous step. It acts from the second step on, in
@@ -203,7 +204,7 @@ class GRDPlugin(HostedPlugin):
     def before_forward(self, strategy: Strategy, **kwargs: object) -> None:
         """The teacher runs first: while it does, no activations of the student are held."""
         if self.table.num_old and self.host.sees_whole_batch:
-            self.host.teacher_logits(strategy.mb_x)
+            teacher_logits(strategy, strategy.mb_x)
 
     def term(self) -> tuple[str, Tensor]:
         x, logits, targets = self.host.batch()
@@ -211,7 +212,7 @@ class GRDPlugin(HostedPlugin):
         relation = relation_distillation(
             logits,
             targets,
-            self.host.teacher_logits(x),
+            teacher_logits(self.host.strategy, x),
             self.table.on(logits),
             normalise=self.normalise,
             average=self.average,
@@ -219,13 +220,6 @@ class GRDPlugin(HostedPlugin):
             weights=self.sample_weights(logits, targets),
         )
         return "relation", weight * relation
-
-    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        super().after_training_iteration(strategy, **kwargs)
-        FrozenTeacher.of(strategy).forget_batch()
-
-    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).take(strategy)
 
     def state_dict(self) -> State:
         return super().state_dict() | {

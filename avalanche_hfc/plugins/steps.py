@@ -26,7 +26,7 @@ class StepTable:
     """Which step introduced each class, shared by the plugins of a strategy.
 
     `step_of` maps a class id to its step. `current` is the number of the current step, -1 before
-    the first; `num_seen` is K^o + K^t, `num_old` is K^o and `old_fraction` z = K^o / (K^o + K^t), 0 in
+    the first; `num_seen` is K^o + K^t, `num_old` K^o and `old_fraction` z = K^o / (K^o + K^t), 0 in
     the first step. `sample_weights` holds the weights that the losses of HFC
     gave to the samples of the batch, from the forward pass to the end of the iteration; None
     otherwise.

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from avalanche.models import TrainEvalModel
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc._types import Strategy
+from avalanche_hfc.plugins.ranked import RankedPlugin
 
 
 class FrozenTeacher:
@@ -95,3 +97,27 @@ class FrozenTeacher:
     def forget_batch(self) -> None:
         """Discard the output of the batch."""
         self._batch = None
+
+
+class TeacherPlugin(RankedPlugin):
+    """Keeps the model of the step before as the strategy's teacher."""
+
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        super().after_training_iteration(strategy, **kwargs)
+        FrozenTeacher.of(strategy).forget_batch()
+
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
+        FrozenTeacher.of(strategy).take(strategy)
+
+
+def teacher_logits(strategy: Strategy, x: Tensor) -> Float[Tensor, "n K"]:
+    """The teacher's logits for the whole batch, that of all ranks; from the frozen first blocks
+    that it shares with the student of a strategy of this package.
+    """
+
+    def forward(model: Any, x: Tensor) -> Tensor:
+        prefix = getattr(strategy, "mb_prefix", None)
+        logits = model(x) if prefix is None else model.classify(model.embed(x, prefix))
+        return strategy.gathered(logits) if hasattr(strategy, "gathered") else logits
+
+    return FrozenTeacher.of(strategy).output(x, forward)

@@ -36,8 +36,8 @@ class SSIL(ReplayMethod):
     L = mean CE(z, y; block of the sample) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s}
     z/T) with T = 2; the blocks are the old and the new columns, also in L_RD. An epoch
     is one pass over the new data. The memory holds the first images of each class, exactly
-    `mem_size` in total. New rows of the head start as those of nn.Linear. A step with a single class cannot be learned, because its
-    softmax is 1; a warning says so.
+    `mem_size` in total. New rows of the head start as those of nn.Linear. A step with a single
+    class cannot be learned, because its softmax is 1; a warning says so.
 
     Args:
         model: The model to train.

@@ -11,8 +11,8 @@ from torch import nn
 
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins import FrozenTeacher, GFCPlugin, GRDPlugin, StepTable
-from avalanche_hfc.plugins.hosts import Host
 from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.plugins.teacher import teacher_logits
 
 PLAIN = [name for name in HOSTS if name not in ("icarl", "er_ace", "er_ace-shipped")]
 
@@ -31,7 +31,7 @@ class AsksToo(SupervisedPlugin):
 
     def before_backward(self, strategy, **kwargs):
         if StepTable.of(strategy).num_old:
-            Host(strategy).teacher_logits(strategy.mb_x)
+            teacher_logits(strategy, strategy.mb_x)
 
 
 class CountsTeacher(SupervisedPlugin):
@@ -91,7 +91,7 @@ def test_batch_norm_of_the_teacher_does_not_drift_and_its_dropout_is_off(name, b
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
     asked = Watch(
         "before_backward",
-        lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).logits(strategy.mb_x, never)),
+        lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).output(strategy.mb_x, never)),
         step=1,
     )
     model = network(body=body_with_state())
@@ -139,11 +139,11 @@ def test_a_batch_that_only_looks_like_the_one_before_is_asked_anew():
         return model(x)
 
     x = torch.randn(4, 2)
-    first = teacher.logits(x, forward)
-    assert teacher.logits(x, forward) is first and not first.requires_grad
-    torch.testing.assert_close(teacher.logits(x.clone(), forward), first)
+    first = teacher.output(x, forward)
+    assert teacher.output(x, forward) is first and not first.requires_grad
+    torch.testing.assert_close(teacher.output(x.clone(), forward), first)
     teacher.forget_batch()
-    teacher.logits(x, forward)
+    teacher.output(x, forward)
     assert len(calls) == 3
 
 
@@ -151,7 +151,7 @@ def test_the_teacher_of_icarl_gives_logits_not_distances_to_class_means(benchmar
     grd = GRDPlugin()
     asked = Watch(
         "before_backward",
-        lambda strategy: (strategy.mb_x, grd.host.teacher_logits(strategy.mb_x)),
+        lambda strategy: (strategy.mb_x, teacher_logits(strategy, strategy.mb_x)),
         step=1,
     )
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))

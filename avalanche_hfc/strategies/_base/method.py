@@ -15,7 +15,6 @@ from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc._types import Strategy
 from avalanche_hfc.losses import (
     compensation_weights,
     cross_entropy,
@@ -27,9 +26,8 @@ from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.hosts import Criterion, check_criterion
 from avalanche_hfc.plugins.losses import HostedPlugin
-from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.plugins.teacher import FrozenTeacher, TeacherPlugin, teacher_logits
 from avalanche_hfc.strategies._base.epoch_log import sum_of
 from avalanche_hfc.strategies._base.heads import start_rows
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
@@ -39,16 +37,6 @@ GRADIENTS = {
     "host": "the target-logit gradient of the method's own loss",
     "softmax": "that of the softmax over all classes seen",
 }
-
-
-class TeacherPlugin(RankedPlugin):
-    """Keeps the model of the step before as the strategy's teacher."""
-
-    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).forget_batch()
-
-    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).take(strategy)
 
 
 class Method(IncrementalTemplate):
@@ -347,13 +335,7 @@ class Method(IncrementalTemplate):
         Returns:
             Logits, shape ``(b, K)`` with one column for each class of the teacher's head.
         """
-        return FrozenTeacher.of(self).output(
-            self.mb_x, lambda model, x: self.gathered(self._teacher_forward(model, x))
-        )
-
-    def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
-        prefix = self.mb_prefix
-        return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
+        return teacher_logits(self, self.mb_x)
 
     def teacher_features(self) -> tuple[Features, Float[Tensor, "b K"]]:
         """The features and logits of the teacher for the current batch, from one forward.

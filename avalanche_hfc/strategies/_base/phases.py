@@ -204,11 +204,6 @@ class Phased:
         """
         return ()
 
-    @property
-    def phase(self) -> str:
-        """The name of the phase that is running, ``"train"`` during the main epochs."""
-        return "train" if self.phase_running is None else self.phase_running.name
-
     def later_epochs(self: Any, saved: State | None, **kwargs: object) -> None:
         for phase in self.phases():
             if saved is None or phase.name == saved["name"]:

@@ -21,14 +21,6 @@ from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 FORMAT = 1
-CLOCK = (
-    "train_iterations",
-    "train_exp_counter",
-    "train_exp_epochs",
-    "train_exp_iterations",
-    "train_epoch_iterations",
-    "total_iterations",
-)
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
 STOPPING = ("best_state", "best_val", "best_step")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
@@ -117,7 +109,7 @@ def save_state(strategy: Strategy) -> State:
         "optimizer_names": optimizer_names(strategy),
         "registered": strategy.optimized_param_id is not None,
         "steps": StepTable.of(strategy).state_dict(),
-        "clock": {name: getattr(strategy.clock, name) for name in CLOCK},
+        "clock": {n: count for n, count in vars(strategy.clock).items() if isinstance(count, int)},
         "plugins": plugin_states(strategy),
         "losses": strategy.losses.means,
         "metrics": {

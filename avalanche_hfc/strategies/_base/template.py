@@ -98,7 +98,6 @@ class IncrementalTemplate(SharedBatches):
     trains_on_stream: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
     inference = "head"
-    phase = "train"
     phase_running: Any = None  # see `Phased`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -227,6 +226,11 @@ class IncrementalTemplate(SharedBatches):
         Args:
             **kwargs: The arguments that `train` was given, such as `num_workers`.
         """
+
+    @property
+    def phase(self) -> str:
+        """The name of the phase that is running, ``"train"`` during the main epochs."""
+        return "train" if self.phase_running is None else self.phase_running.name
 
     def _before_training_epoch(self, **kwargs: Any) -> None:
         data = getattr(self.dataloader, "dataset", None)

@@ -32,6 +32,7 @@ class BalancedTuning(Phased):
     memory: Any
     num_old: int
     classification: Callable[[Tensor, Tensor, Tensor], Tensor]
+    gathered: Callable[[Tensor], Tensor]
 
     def set_tuning(
         self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
