@@ -7,42 +7,11 @@ each class takes is read from its signature, in `signatures`.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from avalanche_hfc.strategies import STRATEGIES
+
 Value = str | int | float | bool | None | tuple
 
-METHODS = (
-    "hfc",
-    "finetune",
-    "herding-replay",
-    "joint",
-    "baseline",
-    "icarl",
-    "bic",
-    "podnet",
-    "podnet-cscct",
-    "ssil",
-    "foster",
-    "afc",
-    "dytox",
-    "ncm",
-    "ranpac",
-    "frozen-replay",
-    "wa",
-    "avalanche-naive",
-    "avalanche-replay",
-    "avalanche-lwf",
-    "avalanche-lwf-fixed",
-    "avalanche-ewc",
-    "avalanche-der",
-    "avalanche-der-fixed",
-    "avalanche-er_ace",
-    "avalanche-er_ace-fixed",
-    "avalanche-icarl",
-    "avalanche-icarl-fixed",
-    "avalanche-bic",
-    "avalanche-bic-fixed",
-    "avalanche-cumulative",
-    "avalanche-joint",
-)
+METHODS = tuple(STRATEGIES)
 """The names of all methods: the keys of `STRATEGIES`, known without importing torch."""
 OF_AVALANCHE = tuple(name for name in METHODS if name.startswith("avalanche-"))
 CANNOT_RUN = ("avalanche-der", "avalanche-bic")  # `cannot_run` of the classes says why

@@ -219,23 +219,3 @@ def test_the_released_loss_refuses_a_criterion_whose_settings_would_have_no_effe
     ):
         train(strategy, benchmark.train_stream)
     assert same(before, weights(strategy.model))
-
-
-def test_the_table_counts_old_classes_when_it_learns_them_not_when_it_is_asked():
-    class Step:
-        def __init__(self, classes):
-            self.classes_in_this_experience = classes
-
-    class Counted(dict):
-        reads = 0
-
-        def values(self):
-            Counted.reads += 1
-            return super().values()
-
-    table = StepTable()
-    for step, classes in enumerate(([5, 3], [0], [1, 2, 4])):
-        table.learn(Step(classes), step)
-    assert (table.num_old, table.num_seen, table.old_fraction) == (3, 6, 0.5)
-    table.step_of = Counted(table.step_of)
-    assert (table.num_old, table.old_fraction) == (3, 0.5) and Counted.reads == 0

@@ -172,51 +172,6 @@ def test_every_trainable_parameter_moves_in_every_epoch(model, form):
     assert all(torch.equal(frozen[name], p) for name, p in net.named_parameters() if name in frozen)
 
 
-def test_with_the_quirks_tsa_token_and_head_stand_still_in_two_epochs_of_three():
-    model, optimizer, plugins = official_parts(optimizer_quirks=True, **SMALL)
-    movement, moments = Movement(), []
-    watch = At(
-        "before_forward",
-        lambda s: moments.append((s.clock.train_epoch_iterations, len(s.optimizer.state))),
-    )
-    strategy = hfc(
-        model,
-        optimizer=optimizer,
-        plugins=[*plugins, movement, watch],
-        form="official",
-        train_epochs=5,
-    )
-    train(strategy, benchmark_of(per_class=8).train_stream[:2])
-    quirky = {name for name, p in model.named_parameters() if not name.startswith("backbone.")}
-    assert {name.split(".")[0] for name in quirky} == {"shared_embedding", "tsa", "head"}
-    assert movement.still == {
-        (step, e): quirky if e in (1, 2, 4) else set() for step in (0, 1) for e in range(5)
-    }
-    assert all(state == 0 for iteration, state in moments if iteration == 0)
-
-
-def test_the_rates_of_the_released_code():
-    """Three epochs of warm-up, then the cosine at epochs 3 to 29 of 30; TSA, token and head five
-    times as fast; each step anew.
-    """
-    model, optimizer, plugins = official_parts(**SMALL)
-    rates = []
-    watch = At(
-        "after_training_epoch",
-        lambda s: rates.append([group["lr"] for group in s.optimizer.param_groups]),
-    )
-    strategy = hfc(
-        model, optimizer=optimizer, plugins=[*plugins, watch], train_epochs=30, train_mb_size=64
-    )
-    train(strategy, benchmark_of(per_class=1).train_stream[:2])
-    assert [rate for rate, _ in rates[:4]] == pytest.approx(
-        [1.5625e-5, 3.125e-5, 4.6875e-5, 6.1215e-5], rel=1e-4
-    )
-    assert rates[29][0] == pytest.approx(1.0144e-5, rel=1e-4)
-    assert all(rest == pytest.approx(5 * backbone) for backbone, rest in rates)
-    assert rates[:30] == rates[30:]
-
-
 def test_the_released_model_has_its_parameter_counts():
     """As in docs/architecture.md, on the meta device."""
     with torch.device("meta"):
@@ -335,27 +290,6 @@ def test_the_memory_is_2000_unless_said_otherwise():
     assert (memory().total, memory().per_class, memory().rule) == (2000, None, "greedy")
     assert (memory(per_class=3).total, memory(per_class=3).per_class) == (None, 3)
     assert memory(form="official").rule == "icarl-code"
-
-
-@pytest.mark.parametrize(
-    ("options", "sizes"),
-    [({"mem_size": 10}, [10, 8, 6]), ({"mem_size": None, "per_class": 2}, [4, 8, 12])],
-)
-def test_the_memory_after_each_step(options, sizes):
-    strategy = hfc(mlp(), **options)
-    met = []
-    for experience in benchmark_of().train_stream:
-        strategy.train(experience)
-        met.append(len(herding_of(strategy).memory))
-    assert met == sizes
-
-
-def test_a_memory_below_the_number_of_classes_is_refused_before_the_first_batch():
-    batches = []
-    strategy = hfc(mlp(), mem_size=5, plugins=[At("before_forward", batches.append)])
-    with pytest.raises(ValueError, match="memory of 5 exemplars is too small for 6 classes"):
-        strategy.train(benchmark_of().train_stream[0])
-    assert batches == []
 
 
 def test_a_fixed_head_too_narrow_for_a_later_class_is_refused_before_the_first_update():

@@ -55,34 +55,6 @@ def test_bfloat16_is_that_of_the_forward_pass_in_training_alone():
     assert dtypes == {torch.float32}
 
 
-def test_bfloat16_trains_something_near_float32(float32):
-    half = left_by(trained(precision="bfloat16"))
-    apart = max(
-        float((half[name] - float32[name]).abs().max()) for name in half if "weight" in name
-    )
-    assert 1e-5 < apart < 0.1
-
-
-@pytest.mark.parametrize("event", ["after_training_epoch", None])
-def test_bfloat16_resumes_bit_for_bit(event):
-    experiences = benchmark_of().train_stream[:2]
-    expected = left_by(trained(precision="bfloat16"))
-    kept = []
-    strategy = build(precision="bfloat16")
-    strategy.train(experiences[0])
-    if event is None:
-        kept.append(strategy.state_dict())
-    else:
-        setattr(
-            strategy.plugins[0], event, lambda strategy, **_: kept.append(strategy.state_dict())
-        )
-        strategy.train(experiences[1])
-    resumed = build(precision="bfloat16")
-    resumed.load_state_dict(kept[0])
-    resumed.train(experiences[1])
-    assert differing(expected, left_by(resumed)) == []
-
-
 @pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")  # without a GPU
 def test_float16_on_a_cpu_is_refused():
     with pytest.raises(ValueError, match="HFCStrategy: precision 'float16' needs a GPU"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.models import IncrementalClassifier
-from avalanche.training.plugins import EvaluationPlugin, LwFPlugin, ReplayPlugin, SupervisedPlugin
+from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.supervised.joint_training import AlreadyTrainedError
 from strategy_runs import At, benchmark_of, mlp, vit
 from torch import nn
@@ -104,17 +104,6 @@ def test_a_row_that_cannot_run_raises_in_the_second_step_what_it_says(name):
         strategy.train(benchmark.train_stream[1])
 
 
-def test_shipped_der_with_the_largest_class_first_meets_the_logits_of_untrained_columns():
-    losses = []
-    watch = At("before_backward", lambda strategy: losses.append(strategy.loss.item()))
-    strategy = build("avalanche-der", plugins=[watch], train_epochs=1)
-    first, second, _ = benchmark_of(per_class=20, order=[5, 1, 4, 0, 2, 3]).train_stream
-    strategy.train(first)
-    assert max(losses) < 10
-    strategy.train(second)
-    assert max(losses) > 0.1 * 1000**2 / 6  # alpha · (one column of six)
-
-
 def test_shipped_icarl_fails_with_avalanches_own_growing_head_and_the_fixed_one_does_not():
     for name in ("avalanche-icarl", "avalanche-icarl-fixed"):
         model = vit()
@@ -126,27 +115,6 @@ def test_shipped_icarl_fails_with_avalanches_own_growing_head_and_the_fixed_one_
         else:
             with pytest.raises(RuntimeError, match="size mismatch for train_classifier"):
                 strategy.train(benchmark.train_stream[1])
-
-
-@pytest.mark.parametrize("name", RUNNING)
-def test_a_row_learns_its_first_step_trains_every_parameter_and_leaves_the_callers_list_alone(name):
-    ran = run(name)
-    chance = 1 / 6 if ran.strategy.trains_on_stream else 1 / 2
-    assert ran.accuracies[0] > chance + 0.3
-    assert len(ran.accuracies) == (1 if ran.strategy.trains_on_stream else 3)
-    assert ran.given == [ran.mine] and ran.strategy.plugins[0] is ran.mine
-    assert ran.model.head.seen.tolist() == [True] * 6
-    trained = {
-        id(parameter)
-        for group in ran.strategy.optimizer.param_groups
-        for parameter in group["params"]
-    }
-    assert trained == {id(parameter) for parameter in ran.model.parameters()}
-    assert [
-        name
-        for name, value in ran.model.backbone.named_parameters()
-        if torch.equal(value, ran.before[name])
-    ] == []
 
 
 @pytest.mark.parametrize("name", ENDS_WELL)
@@ -162,22 +130,6 @@ def test_joint_training_alone_trains_on_the_stream_and_only_once():
 
 
 # Their parts
-
-
-@pytest.mark.parametrize(
-    ("name", "training"), [("avalanche-lwf", True), ("avalanche-lwf-fixed", False)]
-)
-def test_only_the_fixed_lwf_teacher_is_in_eval_mode(name, training):
-    (plugin,) = [plugin for plugin in run(name).strategy.plugins if isinstance(plugin, LwFPlugin)]
-    assert {module.training for module in plugin.lwf.prev_model.modules()} == {training}
-
-
-@pytest.mark.parametrize(
-    ("name", "finite"), [("avalanche-er_ace", False), ("avalanche-er_ace-fixed", True)]
-)
-def test_only_the_fixed_er_ace_has_a_loss_that_stays_finite_on_saturated_logits(name, finite):
-    logits, targets = torch.tensor([[0.0, 200.0, 0.0]]).repeat(2, 1), torch.tensor([0, 1])
-    assert build(name).ace_criterion(logits, targets, logits, targets).isfinite().item() is finite
 
 
 @pytest.mark.parametrize(
@@ -260,14 +212,6 @@ def test_a_memory_smaller_than_the_batch_is_replayed_whole(name):
     for experience in benchmark.train_stream[:2]:
         strategy.train(experience)
     assert replayed == [False, True]
-
-
-def test_replay_goes_on_from_a_row_as_from_avalanches_class():
-    strategy = run("avalanche-replay").strategy
-    (replay,) = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]
-    assert len(replay.storage_policy.buffer) == 60 and set(
-        replay.storage_policy.buffer.targets
-    ) == set(range(6))
 
 
 # What is refused
