@@ -140,7 +140,8 @@ class StepTable:
         Raises:
             ValueError: If these are no logits, or a class has no column.
         """
-        check_logits(logits)
+        if not isinstance(logits, Tensor) or logits.ndim != 2:
+            raise_for_logits(logits)
         width = logits.shape[1]
         if (
             self._tensor is None
@@ -270,14 +271,13 @@ def check_ranks(owner: str, strategy: Strategy) -> None:
         )
 
 
-def check_logits(output: object) -> None:
-    """Raise a ValueError unless the output of a model is a tensor of shape (batch, classes)."""
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
-        raise ValueError(
-            "The model must return logits, a tensor of shape (batch, classes); it returns a "
-            f"{type(output).__name__}{shape}."
-        )
+def raise_for_logits(output: object) -> None:
+    """Raise a ValueError for the output of a model that is no tensor of shape (batch, classes)."""
+    shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
+    raise ValueError(
+        "The model must return logits, a tensor of shape (batch, classes); it returns a "
+        f"{type(output).__name__}{shape}."
+    )
 
 
 def known_classes(experience: Experience) -> set[int]:

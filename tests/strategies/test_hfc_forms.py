@@ -7,7 +7,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from avalanche.training.templates import SupervisedTemplate
-from strategy_runs import At, benchmark_of, herding_of, hfc, mlp, run, train, vit
+from strategy_runs import (
+    At,
+    benchmark_of,
+    differing,
+    herding_of,
+    hfc,
+    left_by,
+    mlp,
+    run,
+    train,
+    vit,
+)
+from torch import nn
 from torch.optim import AdamW
 
 from avalanche_hfc import HFCStrategy, TSAViT, official_parts
@@ -17,6 +29,7 @@ from avalanche_hfc.losses import (
     official_hfc,
     relation_distillation,
 )
+from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.strategies.hfc import GRADIENT_WEIGHTS
 
 STEPS = torch.tensor([1, 0, -1, -1, 0, 1])  # by column, in the second step
@@ -314,3 +327,29 @@ def test_it_has_the_class_means_of_its_memory_if_the_model_embeds():
             unit = F.normalize(strategy.model.eval().embed(images))
         torch.testing.assert_close(means[class_id], F.normalize(unit.mean(0), dim=0))
     assert run(experiences=stream).class_means() is None  # a plain Sequential does not embed
+
+
+def test_it_is_avalanches_template_with_three_plugins_and_a_fresh_optimizer_in_each_step():
+    def final(kind, *plugins, **options):
+        torch.manual_seed(1)
+        model = vit()
+        strategy = kind(
+            model=model,
+            optimizer=AdamW(model.parameters(), lr=3e-3),
+            plugins=list(plugins),
+            train_mb_size=8,
+            train_epochs=2,
+            evaluator=None,
+            **options,
+        )
+        return left_by(train(strategy, benchmark_of().train_stream))
+
+    fresh = At("before_training_exp", lambda strategy: strategy.optimizer.state.clear())
+    losses = GFCPlugin(weight="balanced"), GRDPlugin(weight="balanced")
+    ours = final(HFCStrategy, mem_size=12)
+    bare = final(
+        SupervisedTemplate,
+        *(fresh, HerdingReplayPlugin(mem_size=12), *losses),
+        criterion=nn.CrossEntropyLoss(),
+    )
+    assert differing(ours, bare) == []

@@ -5,7 +5,6 @@ step, its optimizer, its batches.
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -73,13 +72,12 @@ def check_optimizer(owner: str, model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def check_labels(strategy: Strategy) -> None:
-    """Raise unless the labels of a batch are class ids."""
-    if strategy.mb_y.dtype != torch.int64:
-        raise ValueError(
-            f"{type(strategy).__name__}: the labels of a batch must be class ids of dtype "
-            f"torch.int64, got {strategy.mb_y.dtype}."
-        )
+def raise_for_labels(strategy: Strategy) -> None:
+    """Raise for labels of a batch that are no class ids."""
+    raise ValueError(
+        f"{type(strategy).__name__}: the labels of a batch must be class ids of dtype "
+        f"torch.int64, got {strategy.mb_y.dtype}."
+    )
 
 
 def raise_for_dtype(strategy: Strategy, error: RuntimeError) -> None:
