@@ -27,7 +27,7 @@ class TracelessEvaluation(SupervisedTemplate):
         super().__init__(**kwargs)
         self.evaluating = False
         self.eval_width = 0  # columns that the labels of the evaluation need
-        self._before_adaptation: dict[Module, Attributes] = {}
+        self._before_adaptation: dict[Module, dict[Module, State]] = {}
 
     def eval(
         self, exp_list: Experience | Iterable[Experience], **kwargs: object
@@ -39,7 +39,7 @@ class TracelessEvaluation(SupervisedTemplate):
         finally:
             self.evaluating = outer
             for before in reversed(self._before_adaptation.values()):
-                before.restore()
+                restore(before)
             self._before_adaptation = {}
 
     def model_adaptation(self, model: Module | None = None) -> Module:
@@ -48,10 +48,10 @@ class TracelessEvaluation(SupervisedTemplate):
             return super().model_adaptation(model)
         adapted = self.model if model is None else model
         for module in list(adaptive_modules(adapted)):
-            before = Attributes(module)
+            before, sizes = attributes_of(module), sizes_of(module)
             module.adaptation(self.experience)
-            if before.grown:
-                before.restore()
+            if sizes_of(module) != sizes:
+                restore(before)
             else:
                 self._before_adaptation.setdefault(module, before)
         return adapted.to(self.device)
@@ -82,35 +82,26 @@ def forked_random_state(device: torch.device) -> Iterator[None]:
         yield
 
 
-class Attributes:
+def attributes_of(module: Module) -> dict[Module, State]:
     """The attributes of a module and its submodules, to go back to."""
-
-    def __init__(self, module: Module):
-        self.module = module
-        self.saved = [(part, attributes_of(part)) for part in module.modules()]
-        self.sizes = sizes_of(module)
-
-    @property
-    def grown(self) -> bool:
-        """Whether a parameter or buffer was added, removed or resized since."""
-        return sizes_of(self.module) != self.sizes
-
-    def restore(self) -> None:
-        for part, attributes in self.saved:
-            mode = part.training
-            vars(part).clear()
-            vars(part).update(attributes)
-            part.training = mode
-
-
-def attributes_of(module: Module) -> State:
     return {
-        name: copy.copy(value) if type(value) in COPIED else value
-        for name, value in vars(module).items()
+        part: {
+            name: copy.copy(value) if type(value) in COPIED else value
+            for name, value in vars(part).items()
+        }
+        for part in module.modules()
     }
 
 
+def restore(saved: dict[Module, State]) -> None:
+    for part, attributes in saved.items():
+        attributes["training"] = part.training
+        vars(part).clear()
+        vars(part).update(attributes)
+
+
 def sizes_of(module: Module) -> dict[str, tuple[int, ...]]:
+    """They change when a parameter or buffer is added, removed or resized."""
     tensors = (*module.named_parameters(), *module.named_buffers())
     return {name: tuple(tensor.shape) for name, tensor in tensors}
 
