@@ -23,7 +23,7 @@ from avalanche_hfc.lab.record import class_rows, confusion_rows, counts_of
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.memory.herding import MOST_BYTES
 from avalanche_hfc.metrics import evaluate
-from avalanche_hfc.metrics.counts import count
+from avalanche_hfc.metrics.evaluation import count
 
 PAGE = DOCS / "scale.md"
 SBATCH = ROOT / "examples" / "table.sbatch"

@@ -19,7 +19,7 @@ from torch.optim import AdamW
 from torchvision.transforms.functional import to_pil_image
 from torchvision.utils import make_grid
 
-from avalanche_hfc.benchmarks._draws import sample_seeds
+from avalanche_hfc.benchmarks.positions import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.lab.build import by_decay

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc.benchmarks._tree import divided, scan
+from avalanche_hfc.benchmarks.files import divided, scan
 from avalanche_hfc.lab.names import BACKBONES, ROWS, Spec
 from avalanche_hfc.lab.options import CANNOT_RUN, METHODS, Value
 from avalanche_hfc.lab.schema import SCALES, Recipe
@@ -239,7 +239,7 @@ def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
     looking at an image.
     """
     if dataset == "npz":
-        from avalanche_hfc.benchmarks._npz import smallest_class as npz_smallest_class
+        from avalanche_hfc.benchmarks.npz import smallest_class as npz_smallest_class
 
         return npz_smallest_class(data)
     parts = scan(data).parts

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from torchvision.datasets import CIFAR100
 
 from avalanche_hfc.lab.cli.main import commands
-from avalanche_hfc.models.download import weights_file
+from avalanche_hfc.models.backbone import weights_file
 
 NAME = "vit_base_patch16_224.mae"
 FILE = f"/timm/{NAME}/resolve/main/model.safetensors"

@@ -24,7 +24,7 @@ from torchvision.ops import StochasticDepth
 from waiting import PATIENCE
 
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.benchmarks._images import FileImages, Source
+from avalanche_hfc.benchmarks.sources import FileImages, Source
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.build import Built
 from avalanche_hfc.lab.progress import Progress

@@ -33,7 +33,7 @@ from avalanche_hfc.lab.user_data import PER_CLASS
 from avalanche_hfc.lab.user_methods import is_user_method
 
 if TYPE_CHECKING:
-    from avalanche_hfc.benchmarks._images import Source
+    from avalanche_hfc.benchmarks.sources import Source
     from avalanche_hfc.lab.plan import Measured
 
 BATCHES = 3  # timed in each of two steps, as `hfc plan` does

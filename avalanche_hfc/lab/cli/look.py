@@ -133,7 +133,7 @@ def check(path: Path, show_all: bool, skip_bad: bool, as_json: bool, download: b
     trained on as it is.
     """
     if download:
-        from avalanche_hfc.benchmarks.download import download_cifar100
+        from avalanche_hfc.benchmarks.sources import download_cifar100
 
         click.echo(f"CIFAR-100, its md5 sums are right: {download_cifar100(path)}")
         return

@@ -151,7 +151,7 @@ def run(
 
 def download_data(chosen: Recipe, folder: Path | None) -> None:
     """Download CIFAR-100, or check the files that are there."""
-    from avalanche_hfc.benchmarks.download import download_cifar100
+    from avalanche_hfc.benchmarks.sources import download_cifar100
 
     if chosen.data.dataset != "cifar100":
         raise click.UsageError(f"--download is for CIFAR-100, {chosen.name} has other data.")

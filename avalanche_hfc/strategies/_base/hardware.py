@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Conv2d, Module
 
 from avalanche_hfc._compiled import compiled_by
-from avalanche_hfc.models.recompute import recompute_activations
+from avalanche_hfc.models.modes import recompute_activations
 from avalanche_hfc.strategies._base.checks import check_flags
 from avalanche_hfc.strategies._base.compilation import compile_model, compiled_loss
 from avalanche_hfc.strategies._base.precision import Precision
