@@ -225,6 +225,8 @@ def test_a_run_goes_on_bit_for_bit_from_every_stop(case):
     for number, (moment, content) in enumerate({**everywhere, **in_second, **between}.items()):
         state = read(content)
         start = state["clock"]["train_exp_counter"]
+        if moment[0] == "after_training_exp" and start == 3:
+            continue  # nothing is left to train
         step = min(start, 2)
         seed(100 + number)
         fresh, *_ = with_cameras(case, ())
