@@ -198,7 +198,6 @@ def is_user_method(name: str) -> bool:
 
 def method_class(name: str) -> Any:
     """The class of a method: that of a key of `STRATEGIES`, or of `module:Class`."""
-
     return load_class(name) if is_user_method(name) else lookup(STRATEGIES, name, "method")
 
 
