@@ -1,11 +1,13 @@
 """What a number was measured on. No torch."""
 
+import io
 import os
 import platform
 import signal
 import subprocess
 import threading
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -108,6 +110,27 @@ def silence_host() -> None:
             show(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show_ours
+
+
+class LastingStream:
+    """A text stream that is written to as long as that works: a terminal that was closed, or a full
+    disk behind it, is no reason to stop.
+    """
+
+    def __init__(self, stream: TextIO | None):
+        self._stream = stream or io.StringIO()
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Interrupts:

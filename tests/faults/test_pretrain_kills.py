@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from avalanche_hfc.lab.pretrain import Pretraining
 from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.progress import Progress
-from avalanche_hfc.lab.run import machine
+from avalanche_hfc.lab.ranks import machine
 
 LOSSES = [1.26087, 1.13197, 1.06244]
 EPYC = "AMD EPYC, family 25, model 17, AVX-512"

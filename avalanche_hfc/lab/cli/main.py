@@ -15,6 +15,7 @@ from avalanche_hfc.lab.cli.ranks import LOST, after_first, launched, let_lost_en
 from avalanche_hfc.lab.cli.tables import demo, table
 from avalanche_hfc.lab.cli.train import learn, pretrain, resume, run
 from avalanche_hfc.lab.cli.use import diff, export, predict, report
+from avalanche_hfc.lab.machine import LastingStream
 
 SHOWN = {"torch": "torch", "Avalanche": "avalanche-lib", "timm": "timm"}
 
@@ -72,6 +73,7 @@ def main() -> None:
     1; `--debug`, anywhere, shows the traceback of either.
     """
     debug = DEBUG in sys.argv[1:]
+    sys.stderr = LastingStream(sys.stderr)
     try:
         commands(
             [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False

@@ -82,7 +82,7 @@ def plan(
     announce_loading()
     overrides = overrides_of(context.args)
     from avalanche_hfc.lab.plan import plan_all
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
     from avalanche_hfc.lab.table import cells_of, runs_of
 
     devices = [check_device(device) for device in devices]
@@ -120,7 +120,7 @@ def plan(
 
 def tell_memory(chosen: Recipe, memory: str) -> None:
     """Which precision fits, and whether activations must be checkpointed."""
-    from avalanche_hfc.lab.memory import advice, fits, num_bytes
+    from avalanche_hfc.lab.plan import advice, fits, num_bytes
 
     room = num_bytes(memory)
     found = fits(chosen)
@@ -150,7 +150,7 @@ def tell_table(
     click.echo(
         f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
     )
-    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at most")
+    click.echo(f"  memory  {size(max(estimate.measured.memory for estimate in estimates))} at most")
     tell_disk(
         seeds * sum(estimate.disk for estimate in estimates),
         "all runs, up to three checkpoints each",
@@ -168,7 +168,7 @@ def tell_disk(needed: int, of_what: str) -> None:
 def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None:
     click.echo(f"{chosen.name} on {device}{', from random images' if synthetic else ''}")
     click.echo(f"  time    about {duration(estimate.seconds)}")
-    first, later = estimate.rates
+    first, later = estimate.measured.rates
     click.echo(
         f"          training {duration(sum(estimate.training))}: "
         f"{estimate.images:,} images, all epochs;"
@@ -176,16 +176,17 @@ def tell(chosen: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None
     click.echo(f"          {first:.0f} images/s in the first step, {later:.0f} in later ones")
     click.echo(
         f"          evaluation and herding {duration(estimate.evaluation)}: "
-        f"{estimate.eval_rate:.0f} images/s"
+        f"{estimate.measured.eval_rate:.0f} images/s"
     )
     click.echo(f"          network, exemplars, checkpoints and files {duration(estimate.fixed)}")
     click.echo(
-        f"  memory  {size(estimate.memory)} at most, "
+        f"  memory  {size(estimate.measured.memory)} at most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
     tell_disk(
         estimate.disk,
-        f"up to three checkpoints of {size(estimate.checkpoint)}, rows {size(estimate.rows)}",
+        f"up to three checkpoints of {size(estimate.measured.checkpoint)}, "
+        f"rows {size(estimate.rows)}",
     )
 
 

@@ -106,7 +106,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
     import torch
 
     from avalanche_hfc.lab.jobs import check_data, check_precisions, check_room, outcomes
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
 
     on_ray = options["on"] == "ray"
     device = options["device"] if on_ray else check_device(options["device"])

@@ -13,7 +13,7 @@ from avalanche_hfc._names import printable
 from avalanche_hfc.lab.cli.options import allow_code, announce_loading, device_option
 
 if TYPE_CHECKING:
-    from avalanche_hfc.lab.predict import Prediction
+    from avalanche_hfc.lab.trained_run import Prediction
 
 HEAD = "head"
 TITLES = {HEAD: "head", "nearest mean": "nearest means"}
@@ -56,7 +56,7 @@ def predict(
     if as_json and as_csv:
         raise click.UsageError("Choose --json or --csv, not both.")
     announce_loading()
-    from avalanche_hfc.lab.predict import predict as ask
+    from avalanche_hfc.lab.trained_run import predict as ask
 
     found = ask(run, images, top=top, device=device, allow_code=allow_code)
     if as_json:
@@ -133,7 +133,7 @@ def export(run: Path, to: str, out: Path | None, allow_code: bool) -> None:
     logits. The file also holds the class names, as JSON.
     """
     announce_loading()
-    from avalanche_hfc.lab.export import export as write
+    from avalanche_hfc.lab.trained_run import export as write
 
     click.echo(f"Model: {write(run, to, out, allow_code=allow_code)}")
 

@@ -121,7 +121,7 @@ class IncrementalTemplate(SupervisedTemplate):
     cannot_run: ClassVar[str | None] = None  # why it fails; None: it runs
     upper_bound: ClassVar[bool] = False  # whether one training on all classes is what it stands for
     trains_on_all_seen: ClassVar[bool] = False  # whether a step has the images of all steps so far
-    # what a run asks, see `avalanche_hfc.lab.protocol`
+    # what a run asks, see `avalanche_hfc.lab.build`
     trains_on_stream: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
     inference = "head"

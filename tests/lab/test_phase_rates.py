@@ -188,20 +188,6 @@ def test_a_run_has_these_rates_whatever_the_schedule_has_left_of_the_main_ones(n
         }
 
 
-def test_a_number_is_the_rate_of_what_is_tuned():
-    look = Look()
-    built = build(
-        override(
-            recipe("digits-b0-t5-dytox@demo"), {**SHORT, "tune_epochs": "1", "tune_lr": "0.003"}
-        ),
-        0,
-        plugins=(look,),
-    )
-    for experience in built.benchmark.train_stream[:2]:
-        built.strategy.train(experience)
-    assert {rate for rates, _ in look.rates for rate in rates.values()} == {0.003}
-
-
 def test_groups_keep_their_options_and_the_rate_that_a_scheduler_of_torch_starts_from():
     """The head in two groups, one of them without decay; the scheduler had lowered the rates before
     the strategy was made.

@@ -139,21 +139,3 @@ def test_a_head_that_a_method_puts_in_and_rows_that_grow_have_their_decay(row):
         for parameter in group["params"]
     }
     assert {id(parameter) for parameter in model.parameters()} <= held
-
-
-def test_a_resumed_run_puts_grown_parameters_where_they_were():
-    given = {"decay_all": "false", "epochs": "1", "tune_epochs": "1", "batch_size": "128"}
-    own = override(recipe("digits-b0-t5-dytox-convit@demo"), given)
-    first, second = build(own, 0), build(own, 1)
-    for experience in first.benchmark.train_stream[:2]:
-        first.strategy.train(experience)
-    state, decay = (
-        first.strategy.state_dict(),
-        by_name(first.strategy.optimizer, first.strategy.model),
-    )
-    first.strategy.train(first.benchmark.train_stream[2])
-    second.strategy.load_state_dict(state)
-    assert by_name(second.strategy.optimizer, second.strategy.model) == decay
-    second.strategy.train(first.benchmark.train_stream[2])
-    left, right = first.strategy.model.state_dict(), second.strategy.model.state_dict()
-    assert left.keys() == right.keys() and all(left[name].equal(right[name]) for name in left)

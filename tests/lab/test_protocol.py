@@ -8,7 +8,7 @@ from tiny_runs import TinyRecipe, build
 from torch.nn import CrossEntropyLoss, Linear, Sequential
 from torch.optim import SGD
 
-from avalanche_hfc.lab.protocol import AdaptedStrategy, runnable
+from avalanche_hfc.lab.build import AdaptedStrategy, runnable
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.strategies import STRATEGIES, IncrementalTemplate
 
