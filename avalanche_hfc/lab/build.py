@@ -36,16 +36,10 @@ from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.strategies import IncrementalTemplate
 from avalanche_hfc.strategies._base.decay_groups import decays
 
-HEAD_PARTS = (
-    "head",
-    "tsa",
-    "shared_embedding",
-)  # of a model, by the first word of a parameter's name
-OF_BACKBONE = {
-    "embed_dim": "embed_dim",
-    "num_heads": "num_heads",
-    "in_channels": "in_chans",
-}  # options of a ViT that timm takes
+# of a model, by the first word of a parameter's name
+HEAD_PARTS = ("head", "tsa", "shared_embedding")
+# options of a ViT that timm takes, by its names
+OF_BACKBONE = {"embed_dim": "embed_dim", "num_heads": "num_heads", "in_channels": "in_chans"}
 
 
 class Built(NamedTuple):
@@ -79,14 +73,6 @@ def build(
 # The model
 
 
-def tsavit(image_size: int, options: Options) -> nn.Module:
-    return TSAViT(image_size=image_size, **vit_arguments(options))
-
-
-def vit(image_size: int, options: Options) -> nn.Module:
-    return ViT(image_size=image_size, **vit_arguments(options))
-
-
 def dytox(image_size: int, options: Options) -> nn.Module:
     encoder = {name: value for name, value in options.items() if name != "drop_path"}
     return DyToxModel(
@@ -94,17 +80,13 @@ def dytox(image_size: int, options: Options) -> nn.Module:
     )
 
 
-def convit(image_size: int, options: Options) -> nn.Module:
-    return DyToxModel(ConViTEncoder(image_size=image_size, **options))
-
-
 KINDS: dict[str, Callable[[int, Options], nn.Module]] = {
-    "tsavit": tsavit,
-    "vit": vit,
+    "tsavit": lambda size, options: TSAViT(image_size=size, **vit_arguments(options)),
+    "vit": lambda size, options: ViT(image_size=size, **vit_arguments(options)),
     "dytox": dytox,
-    "convit": convit,
-    "resnet32": lambda image_size, options: ResNet32(**options),
-    "resnet18": lambda image_size, options: ResNet18(**options),
+    "convit": lambda size, options: DyToxModel(ConViTEncoder(image_size=size, **options)),
+    "resnet32": lambda size, options: ResNet32(**options),
+    "resnet18": lambda size, options: ResNet18(**options),
 }
 
 
@@ -140,8 +122,7 @@ def check_tag(recipe: Recipe) -> None:
     options = dict(recipe.model.options)
     if recipe.scale != "paper" or "backbone" not in options or options["weights"] != "timm":
         return
-    config = get_pretrained_cfg(options["backbone"])
-    tag = None if config is None else config.tag
+    tag = getattr(get_pretrained_cfg(options["backbone"]), "tag", None)
     if tag != "mae":
         raise ValueError(
             f"{recipe.name}: the paper's ViT starts from MAE; the weights of "

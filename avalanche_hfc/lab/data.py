@@ -3,7 +3,6 @@ here and nowhere else. data.csv of a run says which files of yours it was traine
 """
 
 import csv
-import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ from avalanche_hfc.benchmarks.transforms import (
     Transform,
 )
 from avalanche_hfc.lab import Recipe
-from avalanche_hfc.lab.rows import replace_file
+from avalanche_hfc.lab.rows import as_csv, replace_file
 from avalanche_hfc.lab.run_folder import RunFolder
 
 Root = Path | str | None
@@ -300,11 +299,8 @@ def read_records(folder: Path | str) -> dict[str, FileRecord]:
 
 def write_records(folder: Path | str, records: Records) -> None:
     """Replace the records of a run."""
-    text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("name", *FileRecord._fields))
-    rows.writerows((name, *record) for name, record in records.items())
-    replace_file(Path(folder) / DATA_FILE, text.getvalue())
+    rows = [("name", *FileRecord._fields), *((name, *record) for name, record in records.items())]
+    replace_file(Path(folder) / DATA_FILE, as_csv(rows))
 
 
 def data_note(records: Records, left_out: Sequence[str] = ()) -> dict[str, Any]:

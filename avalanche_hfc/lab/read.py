@@ -15,11 +15,12 @@ from avalanche_hfc._types import Record
 from avalanche_hfc.lab.pretraining import is_pretraining
 from avalanche_hfc.lab.rows import whole_lines
 from avalanche_hfc.lab.run_folder import (
+    OF_A_RUN,
     TIMES,
     RunFolder,
     differing,
     read_recipe_note,
-    refuse_pretraining,
+    run_note,
     settings,
 )
 
@@ -82,13 +83,10 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]
     """The runs of these folders, and the folders of runs that have no finished step yet. A folder
     of run folders stands for all runs in it; pre-trainings beside them are no runs.
     """
-    runs, waiting = [], []
-    for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
-        run = _read(path)
-        if run is None:
-            waiting.append(path)
-        else:
-            runs.append(run)
+    paths = [path for folder in folders for path in _run_folders(Path(folder))]
+    found = {path: _read(path) for path in paths}
+    runs = [run for run in found.values() if run is not None]
+    waiting = [path for path, run in found.items() if run is None]
     if not runs:
         raise ValueError(
             f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to "
@@ -221,10 +219,7 @@ def _by_seed(path: Path) -> tuple[str, int, str]:
 
 def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
-    held = read_recipe_note(path)
-    if held is None:
-        raise ValueError(f"{path} is not a run folder: it has no recipe.json.")
-    refuse_pretraining(path, held)
+    held = run_note(path)
     files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
     _check_classes(path, files)
     steps = files.pop("steps")
@@ -337,9 +332,7 @@ def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
 
 def _conditions(folder: RunFolder) -> Record:
     """All settings of a run, and what it ran on."""
-    held = folder.metadata()
-    if held is None:
-        raise FileNotFoundError(f"{folder.path} is not a run folder: it has no recipe.json.")
+    held = run_note(folder.path, OF_A_RUN)
     noted = {"seed": held["seed"], **held["versions"], "machine": held["machine"]}
     return settings(held["recipe"]) | noted
 

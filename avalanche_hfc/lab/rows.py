@@ -23,7 +23,7 @@ class RowFile:
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
-        whole = whole_lines(path) or self._line(columns)
+        whole = whole_lines(path) or as_csv([columns])
         if not path.exists() or len(whole.encode()) != path.stat().st_size:
             replace_file(path, whole)
         if next(csv.reader(whole.splitlines())) != list(columns):
@@ -40,9 +40,6 @@ class RowFile:
     def rows(self) -> list[dict[str, str]]:
         return read_rows(self.path)
 
-    def append(self, row: Record) -> None:
-        self.extend([row])
-
     def extend(self, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write."""
         lines = self._lines(rows)
@@ -56,17 +53,18 @@ class RowFile:
 
     def replace(self, rows: Iterable[Record]) -> None:
         """These rows in the place of all that are there."""
-        replace_file(self.path, self._line(self.columns) + self._lines(rows))
+        replace_file(self.path, as_csv([self.columns]) + self._lines(rows))
         self._measure()
 
     def _lines(self, rows: Iterable[Record]) -> str:
-        return "".join(self._line([row[column] for column in self.columns]) for row in rows)
+        return as_csv([row[column] for column in self.columns] for row in rows)
 
-    @staticmethod
-    def _line(values: Any) -> str:
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerow(values)
-        return text.getvalue()
+
+def as_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Lines of a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def no_link(path: str, flags: int) -> int:

@@ -75,6 +75,7 @@ NOTE_TYPES: Mapping[str, type] = {
     "data": dict,
     **{f"recipe.{name}": dict for name in RECIPE_PARTS},
 }  # of the entries of recipe.json that a reader uses, where they are there
+OF_A_RUN = ("recipe", "seed", "versions", "machine")  # entries that every run's recipe.json has
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 
@@ -126,7 +127,7 @@ class RunFolder:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
         where there is none.
         """
-        return read_recipe_note(self.path, needed=("recipe", "seed", "versions", "machine"))
+        return read_recipe_note(self.path, OF_A_RUN)
 
     @property
     def finished(self) -> bool:
@@ -333,15 +334,22 @@ def recipe_checksum(content: Record) -> str:
     return checksum([content["recipe"], content.get("seed")])
 
 
-def refuse_pretraining(folder: Path, held: Record) -> None:
-    """A ValueError for a folder of `hfc pretrain`, with the command that it goes on with.
+def run_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json:
+    """What recipe.json of a run holds.
 
     Args:
-        folder: The folder.
-        held: What its recipe.json holds.
+        folder: The run folder.
+        needed: Entries that it must have.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is damaged, or of `hfc pretrain`; then with the command to go on with.
     """
+    held = read_recipe_note(folder, needed)
+    if held is None:
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no recipe.json.")
     if not is_pretraining(held["recipe"]):
-        return
+        return held
     again = pretrain_command(held["recipe"], held.get("seed", 0), str(folder))
     state = (
         "is a finished pre-training run: pass its encoder.safetensors to `hfc run` as "
@@ -363,10 +371,7 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
         FileNotFoundError: It has no recipe.json.
         ValueError: It names code that is not allowed, or is damaged.
     """
-    held = run_folder.metadata()
-    if held is None:
-        raise FileNotFoundError(f"{run_folder.path} is not a run folder: it has no recipe.json.")
-    refuse_pretraining(run_folder.path, held)
+    held = run_note(run_folder.path, OF_A_RUN)
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:
         raise ValueError(

@@ -43,22 +43,15 @@ from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.features import feature_function
 
 
-class HeldRun(NamedTuple):
-    """A run that is on the disk, finished or not: its folder, what recipe.json holds, its
-    recipe.
-    """
-
-    folder: RunFolder
-    note: Json
-    recipe: Recipe
-
-
-def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
-    """The run of a run folder, or of the folder of a recipe that holds one run.
+def read_run(path: Path | str, *, allow_code: bool = False) -> tuple[RunFolder, Json, Recipe]:
+    """The run of a run folder, or of the folder of a recipe that holds one run, finished or not.
 
     Args:
         path: The folder.
         allow_code: As in `FinishedRun`.
+
+    Returns:
+        Its folder, what recipe.json holds, and its recipe.
 
     Raises:
         FileNotFoundError: There is no run.
@@ -75,7 +68,8 @@ def read_run(path: Path | str, *, allow_code: bool = False) -> HeldRun:
             )
         path = inside[0]
     folder = RunFolder(path)
-    return HeldRun(folder, folder.metadata() or {}, recipe_of(folder, allow_code=allow_code))
+    recipe = recipe_of(folder, allow_code=allow_code)
+    return folder, folder.metadata() or {}, recipe
 
 
 class FinishedRun:

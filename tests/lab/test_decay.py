@@ -8,7 +8,7 @@ from avalanche.training.plugins import SupervisedPlugin
 from timm.optim import param_groups_weight_decay
 from torch import nn
 
-from avalanche_hfc.lab import all_names, override, recipe
+from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.build import build, build_model, build_optimizer
 
 
@@ -39,12 +39,6 @@ def norms_and_biases(model):
         for name, _ in model.named_parameters()
         if name in norms or name.endswith((".bias", ".gating_param"))
     }
-
-
-def test_only_the_recipes_with_the_encoder_of_dytox_spare_norms_and_biases():
-    for name in all_names():
-        own = recipe(name)
-        assert own.train.decay_all == (own.model.kind != "convit" or own.scale != "paper"), name
 
 
 def test_dytox_has_the_weight_decay_of_timms_rule():

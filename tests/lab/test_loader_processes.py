@@ -5,25 +5,11 @@ import signal
 
 import pytest
 import tiny_runs
-from strategy_runs import At, jitter
-from tiny_runs import rows_of, tiny_run
+from strategy_runs import jitter
+from tiny_runs import tiny_run
 from torch.utils.data import DataLoader
 
 from avalanche_hfc.lab.machine import Interrupts, most_workers
-
-
-def stopped_in(batch):
-    def build(recipe, seed, **options):
-        left = iter(range(batch))
-
-        def stop(strategy):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        plugins = [*options["plugins"], At("after_backward", stop)]
-        return tiny_runs.build(recipe, seed, **{**options, "plugins": plugins})
-
-    return build
 
 
 def test_they_start_once_a_step_and_leave_ctrl_c_to_the_run(tmp_path, monkeypatch):
@@ -39,15 +25,6 @@ def test_they_start_once_a_step_and_leave_ctrl_c_to_the_run(tmp_path, monkeypatc
     tiny_run(tmp_path / "run", num_workers=1)
     (met / str(os.getpid())).unlink()  # what is read here to see the form of the samples
     assert [path.read_text() for path in met.iterdir()] == ["True"] * 3
-
-
-def test_a_run_with_them_that_is_resumed_inside_a_step_ends_like_an_unbroken_one(tmp_path):
-    tiny_run(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        tiny_run(tmp_path / "run", num_workers=1, build=stopped_in(3))
-    tiny_run(tmp_path / "run", num_workers=1, build=stopped_in(1000))
-    assert "in step 0, after epoch 0" in (tmp_path / "run" / "log.txt").read_text()
-    assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("given", "processes"), [({}, 1), ({"num_workers": 0}, 0)])

@@ -16,7 +16,7 @@ from avalanche_hfc.lab import record as recorder_module
 from avalanche_hfc.lab.machine import cpu
 from avalanche_hfc.lab.record import Saver, WeightSpread, digest
 from avalanche_hfc.lab.run import run
-from avalanche_hfc.lab.run_folder import RunFolder, RunRows, TrainFile
+from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.plugins.steps import SampleWeights
 
 FILES = ["steps", "classes", "confusion", "exemplars", "train"]
@@ -250,12 +250,6 @@ def test_a_run_that_cannot_be_built_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_folder_of_the_user_stays(tmp_path):
-    with pytest.raises(AssertionError):
-        tiny_run(tmp_path, build=refuse_to_build)
-    assert tmp_path.is_dir() and list(tmp_path.iterdir()) == []
-
-
 def test_a_place_that_cannot_be_a_folder_is_told_before_anything_is_built(tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(OSError, match="runs"):
@@ -284,32 +278,6 @@ def test_a_run_that_goes_on_under_another_version_says_so(copied):
 
 
 # Its parts
-
-
-def test_train_csv_grows_a_column_for_a_new_term_and_loses_it_with_its_rows(tmp_path):
-    row = dict(
-        step=0,
-        phase="train",
-        epoch=0,
-        lr=0.1,
-        weight_spread="",
-        alone_fraction="",
-        accuracy="",
-        images_per_second=5,
-        digest="ab",
-    )
-    file = TrainFile(tmp_path / "train.csv")
-    file.append(row | {"loss_total": 1.5})
-    before = file.path.read_text()
-    file.append(row | {"loss_total": 1.0, "loss_relation": 0.25, "epoch": 1})
-    file = TrainFile(tmp_path / "train.csv")
-    assert [(r["loss_total"], r["loss_relation"]) for r in file.rows()] == [
-        ("1.5", ""),
-        ("1.0", "0.25"),
-    ]
-    assert file.columns[4:7] == ("loss_total", "loss_relation", "weight_spread")
-    file.replace(file.rows()[:1])
-    assert file.path.read_text() == before
 
 
 def test_the_spread_of_weights_and_the_share_alone_are_those_of_a_loop():
