@@ -117,7 +117,7 @@ class LastingStream:
     disk behind it, is no reason to stop.
     """
 
-    def __init__(self, stream: TextIO | None):
+    def __init__(self, stream: Any):
         self._stream = stream or io.StringIO()
 
     def write(self, text: str) -> int:
