@@ -41,10 +41,8 @@ def default_workers(device: str) -> int:
     """
     if device == "cpu":
         return 0
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system has it
-        cores = os.cpu_count() or 1
+    everywhere = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
     return min(MOST_BY_DEFAULT, cores // int(os.environ.get(RANKS_HERE, "1")))
 
 

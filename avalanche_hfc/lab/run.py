@@ -168,7 +168,7 @@ def begin(
     changed = run_folder.begin(values, seed, machine(device), data, **notes)
     if changed:
         warn(
-            f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): its results "
+            f"{run_folder.path} resumes under other conditions ({'; '.join(changed)}): its rows "
             "may differ from an unbroken run's."
         )
 
