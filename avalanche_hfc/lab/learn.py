@@ -9,8 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.benchmarks._records import Records
-from avalanche_hfc.benchmarks._tree import class_names
+from avalanche_hfc.benchmarks.files import Records, class_names
 from avalanche_hfc.lab import Recipe, override
 from avalanche_hfc.lab.checkpoint import BLOCK, DurableFile, sync_folder
 from avalanche_hfc.lab.data import (

@@ -20,9 +20,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Strategy
-from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
-from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
+from avalanche_hfc.benchmarks.scenario import Plan, SplitBenchmark, make_benchmark
+from avalanche_hfc.benchmarks.sources import FileImages, Source, TensorImages
 from avalanche_hfc.lab import Recipe, override
 from avalanche_hfc.lab.build import (
     build_model,
@@ -39,7 +38,7 @@ from avalanche_hfc.lab.ranks import check_device, peak_memory
 from avalanche_hfc.lab.record import judge
 from avalanche_hfc.lab.run import has_teacher
 from avalanche_hfc.models import Features
-from avalanche_hfc.models.recompute import Recomputed
+from avalanche_hfc.models.modes import Recomputed
 from avalanche_hfc.strategies import IncrementalTemplate
 from avalanche_hfc.strategies._base.precision import PRECISIONS
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._types import Record
-from avalanche_hfc.lab.pretraining import is_pretraining
 from avalanche_hfc.lab.rows import whole_lines
 from avalanche_hfc.lab.run_folder import (
     OF_A_RUN,
@@ -23,6 +22,7 @@ from avalanche_hfc.lab.run_folder import (
     run_note,
     settings,
 )
+from avalanche_hfc.lab.schema import is_pretraining
 
 NEEDED = {
     "steps": ("step", "classes", "accuracy"),

@@ -28,6 +28,7 @@ from avalanche_hfc.lab.checkpoint import (
 from avalanche_hfc.lab.data import data_note, read_records, refuse_other_data, write_records
 from avalanche_hfc.lab.describe import text_of
 from avalanche_hfc.lab.machine import Interrupts, commit, default_workers, most_workers
+from avalanche_hfc.lab.overrides import FROM_FILE
 from avalanche_hfc.lab.progress import Progress, StepWork, work_by_step
 from avalanche_hfc.lab.ranks import (
     check_device,
@@ -39,7 +40,6 @@ from avalanche_hfc.lab.ranks import (
 )
 from avalanche_hfc.lab.record import AT_START, Recorder
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
-from avalanche_hfc.lab.weights_file import FROM_FILE
 from avalanche_hfc.models.weights import loaded_from_file, report_of
 from avalanche_hfc.plugins.losses import GRDPlugin
 from avalanche_hfc.plugins.official import OfficialLossPlugin

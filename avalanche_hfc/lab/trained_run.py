@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Strategy
-from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._tree import IRREGULAR, OTHER_FILE, scan_all
+from avalanche_hfc.benchmarks.files import IRREGULAR, OTHER_FILE, read_image, scan_all
 from avalanche_hfc.benchmarks.transforms import Transform
 from avalanche_hfc.lab import Recipe
 from avalanche_hfc.lab.build import (
@@ -38,7 +37,7 @@ from avalanche_hfc.lab.data import image_mode, image_transform
 from avalanche_hfc.lab.ranks import check_device
 from avalanche_hfc.lab.rows import Damaged
 from avalanche_hfc.lab.run_folder import RunFolder, recipe_of
-from avalanche_hfc.models.cosine import closeness
+from avalanche_hfc.models.heads import closeness
 from avalanche_hfc.models.modes import evaluation_mode
 from avalanche_hfc.plugins.features import feature_function
 
