@@ -211,7 +211,7 @@ def test_the_command_says_what_it_found_and_ends_with_1_where_training_would_sto
 
 def test_the_command_needs_neither_torch_nor_avalanche(folder):
     code = (
-        "import sys; from avalanche_hfc.lab.cli.main import commands\n"
+        "import sys; from avalanche_hfc.lab.cli import commands\n"
         f"try: commands(['data', 'check', {str(folder)!r}])\n"
         "finally: print(*{'torch', 'avalanche', 'timm', 'pandas'} & set(sys.modules))"
     )

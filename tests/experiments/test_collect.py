@@ -286,7 +286,7 @@ def test_a_run_that_several_tables_share_is_trained_with_the_first(monkeypatch):
 
 
 def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
-    import avalanche_hfc.lab.tuned as tuned
+    import avalanche_hfc.lab.published as tuned
 
     monkeypatch.setattr(tuned, "TUNED", {name: {} for name in tuned.TUNED if name != "podnet"})
     code, _, err = script(

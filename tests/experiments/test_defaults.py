@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from synthetic_runs import write_run, write_runs
 
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.read import RunData, group_runs, read_runs, shared_name
+from avalanche_hfc.lab.schema import PretrainRecipe
 from avalanche_hfc.report.comparisons import duration, paper_keys, plain, verdicts
 from avalanche_hfc.report.numbers import (
     activity,
