@@ -58,7 +58,7 @@ FOLLOWED = {  # the recordings that a file of the strategies is held to
 TRAJECTORY = "tests/golden/test_trajectories.py::test_a_trajectory_of_the_authors_is_followed[{}]"
 OTHER_TESTS = [  # of these, the ones of the method
     "tests/strategies/test_*.py",
-    "tests/engine/test_phase_rates.py",
+    "tests/lab/test_phase_rates.py",
     "tests/contracts/test_contracts_*.py",
 ]
 # constructor, state and checks of options train nothing

@@ -200,8 +200,7 @@ def pictures_of_recipe(
     """
 
     def find(run: RunData) -> ImageAt:
-        from avalanche_hfc.lab.data import build_benchmark
-        from avalanche_hfc.lab.data_files import read_records, refuse_other_data
+        from avalanche_hfc.lab.data import build_benchmark, read_records, refuse_other_data
         from avalanche_hfc.lab.run_folder import RunFolder, recipe_of
 
         folder, known = RunFolder(run.path), read_records(run.path)

@@ -33,7 +33,6 @@ from avalanche_hfc.lab.compare import (
     MOST_EPOCHS,
     TimeBudget,
     Work,
-    budget_note,
     comparable,
     compared_recipes,
     compared_runs,
@@ -41,6 +40,7 @@ from avalanche_hfc.lab.compare import (
     has_weights,
     model_size,
     note_epochs,
+    noted_epochs,
     with_epochs,
     with_weights,
 )
@@ -144,7 +144,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
     import torch
 
     from avalanche_hfc.lab.jobs import check_data, check_precisions, check_room, outcomes
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
 
     on_ray = options["on"] == "ray"
     device = options["device"] if on_ray else check_device(options["device"])
@@ -503,13 +503,11 @@ def compare(
         recipes = with_weights(recipes, weights)
     check_writable(out)
     work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
-    noted = budget_note(out, minutes, epochs)
-    if noted is not None:
-        epochs = noted.epochs
-        noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
-    from avalanche_hfc.lab.data_files import refuse_other_data
+    noted = noted_epochs(out, minutes, work) if epochs is None else None
+    epochs = noted or epochs
+    from avalanche_hfc.lab.data import refuse_other_data
     from avalanche_hfc.lab.plan import real_data
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
 
     device, reading = check_device(device), time.monotonic()
     source, sizes = real_data(recipes[0], seeds[0], None)

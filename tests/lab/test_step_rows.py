@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from avalanche_hfc.lab import record
 from avalanche_hfc.lab.record import class_rows, confusion_rows, counts_of, judge
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
-from avalanche_hfc.metrics import StepCounts, evaluate
+from avalanche_hfc.metrics import evaluate
 from avalanche_hfc.metrics.evaluation import count
 from avalanche_hfc.ranks import World
 
@@ -79,17 +79,6 @@ def test_rows_of_many_classes_are_written_and_read_without_a_matrix(tmp_path):
     assert torch.equal(found.cells.indices(), counts.cells.indices())
     assert torch.equal(found.cells.values(), counts.cells.values())
     assert all(torch.equal(getattr(found, name), getattr(counts, name)) for name in NAMES[1:])
-
-
-def test_nothing_of_the_size_of_all_classes_is_made_for_each_class(tmp_path, monkeypatch):
-    asked, made = [], []
-    correct, empty = StepCounts.correct, record._empty
-    monkeypatch.setattr(
-        StepCounts, "correct", property(lambda self: asked.append(1) or correct.fget(self))
-    )
-    monkeypatch.setattr(record, "_empty", lambda *of, **how: made.append(1) or empty(*of, **how))
-    counts_of(written(tmp_path, [some_counts(40, 7), some_counts(40, 7)]), 7)
-    assert len(asked) == len(made) == 2  # once a step
 
 
 class Head(nn.Module):

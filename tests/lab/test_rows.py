@@ -8,17 +8,11 @@ from avalanche_hfc.lab.rows import RowFile, replace_file
 
 def test_rows_come_back_as_they_were_written_and_pandas_reads_them(tmp_path):
     file = RowFile(tmp_path / "steps.csv", ("name", "value"))
-    file.append({"value": 0.1 + 0.2, "name": 'a, "b"'})
-    file.append({"name": "c", "value": float("nan")})
+    file.extend([{"value": 0.1 + 0.2, "name": 'a, "b"'}])
+    file.extend([{"name": "c", "value": float("nan")}])
     assert file.rows()[0] == {"name": 'a, "b"', "value": repr(0.1 + 0.2)}
     table = pd.read_csv(file.path)
     assert table["value"][0] == 0.1 + 0.2 and table["value"].isna()[1]
-
-
-def test_a_reopened_file_goes_on_behind_the_rows_that_are_there(tmp_path):
-    RowFile(tmp_path / "steps.csv", ("a",)).append({"a": 1})
-    RowFile(tmp_path / "steps.csv", ("a",)).append({"a": 2})
-    assert (tmp_path / "steps.csv").read_text() == "a\n1\n2\n"
 
 
 def test_rows_that_belong_together_are_one_write(tmp_path, monkeypatch):
@@ -34,26 +28,12 @@ def test_rows_that_belong_together_are_one_write(tmp_path, monkeypatch):
     assert file.path.read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_rows_can_be_replaced_by_some_of_them(tmp_path):
-    file = RowFile(tmp_path / "steps.csv", ("a", "b"))
-    file.extend([{"a": 1, "b": "x, y"}, {"a": 2, "b": "z"}])
-    file.replace(file.rows()[:1])
-    assert file.path.read_text() == 'a,b\n1,"x, y"\n'
-
-
 def test_a_row_cut_short_by_a_kill_is_dropped_and_no_other(tmp_path):
     path = tmp_path / "steps.csv"
     path.write_text("a,b\n1,2\n3,")
     file = RowFile(path, ("a", "b"))
-    file.append({"a": 5, "b": 6})
+    file.extend([{"a": 5, "b": 6}])
     assert path.read_text() == "a,b\n1,2\n5,6\n"
-
-
-def test_a_header_cut_short_is_written_anew(tmp_path):
-    path = tmp_path / "steps.csv"
-    path.write_text("a,")
-    RowFile(path, ("a", "b")).append({"a": 5, "b": 6})
-    assert path.read_text() == "a,b\n5,6\n"
 
 
 def test_a_file_with_other_columns_is_refused_and_kept(tmp_path):

@@ -11,8 +11,8 @@ from timm.scheduler import CosineLRScheduler
 from torch import nn
 
 from avalanche_hfc.lab import all_names, recipe
+from avalanche_hfc.lab.build import SchedulePlugin
 from avalanche_hfc.lab.options import ONE_PASS
-from avalanche_hfc.lab.schedule import SchedulePlugin
 
 NAMES = all_names("paper")
 
@@ -172,14 +172,3 @@ def test_only_ssil_divides_the_rate_by_the_number_of_the_step():
         assert dict(recipe(name).method.options).get("lr_by_step", False) == (
             recipe(name).method.name == "ssil"
         )
-
-
-def test_a_delay_moves_warm_up_cosine_and_drops_alike():
-    own = recipe("imagenet100-b0-t10-icarl-resnet18@paper").train
-    assert own.drops_at == (20 / 60, 30 / 60, 40 / 60, 50 / 60) and own.schedule_delay == 1
-    assert rates_of(recipe("imagenet100-b0-t10-icarl-resnet18@paper"), 0)[20][0] == 2.0
-    late = [rate for rate, _ in rates_of(recipe("cifar100-b0-t10-dytox-convit@paper"), 0)]
-    assert late[:3] == pytest.approx([1e-6, 1e-6, 1e-6 + (1.25e-4 - 1e-6) / 5], rel=1e-12)
-    assert late[6] == pytest.approx(
-        1e-5 + (1.25e-4 - 1e-5) * (1 + math.cos(math.pi * 5 / 500)) / 2, rel=1e-12
-    )

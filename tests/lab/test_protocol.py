@@ -8,8 +8,7 @@ from tiny_runs import TinyRecipe, build
 from torch.nn import CrossEntropyLoss, Linear, Sequential
 from torch.optim import SGD
 
-from avalanche_hfc.lab.protocol import AdaptedStrategy, runnable
-from avalanche_hfc.plugins.herding import HerdingReplayPlugin
+from avalanche_hfc.lab.build import AdaptedStrategy, runnable
 from avalanche_hfc.strategies import STRATEGIES, IncrementalTemplate
 
 
@@ -79,9 +78,3 @@ def test_what_a_users_class_says_itself_is_heard():
     assert asked.epoch_losses() == {"mine": 1.0} and asked.exemplars()[0].tolist() == [4, 2]
     asked.load_state_dict(asked.state_dict())
     assert strategy.kept == 7
-
-
-def test_the_exemplars_of_a_herding_plugin_in_a_foreign_host_are_found():
-    plugin = HerdingReplayPlugin(mem_size=4)
-    plugin.positions_of_class = lambda: {1: torch.tensor([3])}
-    assert runnable(host(plugins=[plugin])).exemplars()[1].tolist() == [3]

@@ -8,7 +8,7 @@ from avalanche.training.plugins import SupervisedPlugin
 from timm.optim import param_groups_weight_decay
 from torch import nn
 
-from avalanche_hfc.lab import all_names, override, recipe
+from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.build import build, build_model, build_optimizer
 
 
@@ -39,12 +39,6 @@ def norms_and_biases(model):
         for name, _ in model.named_parameters()
         if name in norms or name.endswith((".bias", ".gating_param"))
     }
-
-
-def test_only_the_recipes_with_the_encoder_of_dytox_spare_norms_and_biases():
-    for name in all_names():
-        own = recipe(name)
-        assert own.train.decay_all == (own.model.kind != "convit" or own.scale != "paper"), name
 
 
 def test_dytox_has_the_weight_decay_of_timms_rule():
@@ -139,21 +133,3 @@ def test_a_head_that_a_method_puts_in_and_rows_that_grow_have_their_decay(row):
         for parameter in group["params"]
     }
     assert {id(parameter) for parameter in model.parameters()} <= held
-
-
-def test_a_resumed_run_puts_grown_parameters_where_they_were():
-    given = {"decay_all": "false", "epochs": "1", "tune_epochs": "1", "batch_size": "128"}
-    own = override(recipe("digits-b0-t5-dytox-convit@demo"), given)
-    first, second = build(own, 0), build(own, 1)
-    for experience in first.benchmark.train_stream[:2]:
-        first.strategy.train(experience)
-    state, decay = (
-        first.strategy.state_dict(),
-        by_name(first.strategy.optimizer, first.strategy.model),
-    )
-    first.strategy.train(first.benchmark.train_stream[2])
-    second.strategy.load_state_dict(state)
-    assert by_name(second.strategy.optimizer, second.strategy.model) == decay
-    second.strategy.train(first.benchmark.train_stream[2])
-    left, right = first.strategy.model.state_dict(), second.strategy.model.state_dict()
-    assert left.keys() == right.keys() and all(left[name].equal(right[name]) for name in left)

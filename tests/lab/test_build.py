@@ -13,11 +13,15 @@ from avalanche.training.plugins import SupervisedPlugin
 
 from avalanche_hfc.benchmarks import class_order
 from avalanche_hfc.lab import Recipe, all_names, override, recipe
-from avalanche_hfc.lab.build import build, build_model, build_optimizer, build_strategy
+from avalanche_hfc.lab.build import (
+    SchedulePlugin,
+    build,
+    build_model,
+    build_optimizer,
+    build_strategy,
+)
 from avalanche_hfc.lab.data import build_benchmark, plan_of
-from avalanche_hfc.lab.schedule import SchedulePlugin, lr_of
 from avalanche_hfc.models import DyToxModel, ResNet18, ResNet32, TSAViT, ViT
-from avalanche_hfc.plugins.official import WarmUpCosinePlugin
 from avalanche_hfc.strategies import STRATEGIES
 
 NAMES = all_names()
@@ -217,63 +221,6 @@ def test_head_and_tsa_train_at_five_times_the_rate_and_every_parameter_once(name
         1e-5,
         1e-5,
     )
-
-
-def test_sgd_has_the_published_momentum_and_one_group():
-    own = recipe("cifar100-b0-t10-podnet-resnet32@paper")
-    optimizer = build_optimizer(own.train, meta_model(own.model, own.data.image_size))
-    (group,) = optimizer.param_groups
-    assert type(optimizer) is torch.optim.SGD
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0.9, 5e-4)
-
-
-def test_the_rates_of_the_released_code():
-    train = recipe("cifar100-b0-t10-hfc@paper").train
-    rates = [lr_of(train, epoch, 30) for epoch in range(30)]
-    assert rates[:4] == pytest.approx(
-        [1.5625e-5, 3.125e-5, 4.6875e-5, 6.12e-5], rel=2e-3
-    ) and rates[29] == pytest.approx(1.01e-5, rel=5e-3)
-    official = WarmUpCosinePlugin(lr=6.25e-5, lowest_lr=1e-5, warm_up=3)
-    assert rates == pytest.approx([official.rate(epoch, 30) for epoch in range(30)], rel=1e-12)
-
-
-def test_dytox_warms_up_from_its_lowest_rate_in_equal_parts():
-    train = recipe("cifar100-b0-t10-dytox-convit@paper").train
-    rates = [lr_of(train, epoch, 500) for epoch in range(500)]
-    assert rates[1:6] == pytest.approx(
-        [1e-6 + (1.25e-4 - 1e-6) * epoch / 5 for epoch in range(5)], rel=1e-12
-    )  # an epoch late
-    assert (
-        rates[0] == 1e-6
-        and rates[251] == pytest.approx((1.25e-4 + 1e-5) / 2)
-        and rates[6] == pytest.approx(1.25e-4, rel=1e-3)
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "drops", "factor"),
-    [
-        ("cifar100-b0-t10-icarl-resnet32@paper", (49, 63), 0.2),
-        (
-            "imagenet100-b0-t10-icarl-resnet18@paper",
-            (21, 31, 41, 51),
-            0.2,
-        ),  # after the epochs numbered 20, 30, … from 0
-        ("cifar100-b0-t10-bic-resnet32@paper", (100, 150, 200), 0.1),
-        ("imagenet100-b0-t10-bic-resnet18@paper", (30, 60, 80, 90), 0.1),
-        ("cifar100-b0-t10-ssil-resnet32@paper", (80, 120, 160), 0.1),
-        ("imagenet100-b0-t10-ssil-resnet18@paper", (40, 80), 0.1),
-        ("cifar100-b0-t1-joint-resnet32@paper", (60, 120, 170), 0.1),
-    ],
-)
-def test_the_rate_drops_at_the_published_epochs(name, drops, factor):
-    train = recipe(name).train
-    rates = [lr_of(train, epoch, train.epochs) for epoch in range(train.epochs)]
-    expected, rate = [], train.lr
-    for epoch in range(train.epochs):
-        rate *= factor if epoch in drops else 1
-        expected.append(rate)
-    assert rates == pytest.approx(expected, rel=1e-9)
 
 
 class Rates(SupervisedPlugin):

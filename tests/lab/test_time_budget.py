@@ -90,14 +90,6 @@ def test_what_a_run_costs_besides_its_images_is_measured(monkeypatch, slow, buil
     assert (found.building >= 1e6, found.of_a_step >= 1e5) == (building, of_a_step)
 
 
-def test_a_memory_that_is_enough_for_few_classes_is_planned_with():
-    """The trial has four classes, whatever the data has."""
-    own = override(recipe("digits-b0-t5-herding-replay@demo"), {"mem_size": "2", "num_steps": "2"})
-    assert plan.shortened_recipe(own).memory.mem_size == plan.CLASSES
-    enough = override(own, {"mem_size": "7"})
-    assert plan.shortened_recipe(enough).memory.mem_size == 7
-
-
 def test_fewer_epochs_than_those_of_the_recipes_are_remarked():
     (said,) = few_epochs(with_epochs(RECIPES, 4))
     assert said.startswith("Methods that train by gradients had 4 epochs a step, fewer than the 5")

@@ -3,7 +3,6 @@ that names the file, by the training and by every reader.
 """
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -15,7 +14,6 @@ import torch
 from tiny_runs import rows_of, tiny_run
 
 from avalanche_hfc.lab.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
-from avalanche_hfc.lab.lock import RunLock
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.read import diff_runs, read_runs
 from avalanche_hfc.lab.rows import Damaged, note_text
@@ -84,30 +82,18 @@ def test_any_flipped_bit_of_a_note_is_refused_or_changes_nothing(tmp_path):
     assert refused > 200
 
 
-def saved_list():
-    file = io.BytesIO()
-    torch.save([1, 2], file)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (saved_list(), "holds a list, not a dict"),
-        (b"no zip, no pickle", "cannot be read by torch.load|more than tensors"),
-    ],
-)
-def test_a_state_that_is_none_gives_way_to_the_one_before(tmp_path, content, said):
+def test_a_state_that_is_none_gives_way_to_the_one_before(tmp_path):
     """Even where its checksum is right."""
     for step in range(2):
         save_checkpoint(tmp_path, {"weights": torch.zeros(9)}, {"step": step})
+    content = b"no zip, no pickle"
     (tmp_path / "last" / "state.pt").write_bytes(content)
     note = tmp_path / "last" / "note.json"
     held = json.loads(note.read_text())
     held |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     held.pop("note_sha256")
     note.write_text(note_text(held))
-    with pytest.warns(UserWarning, match=f"({said}).*The one before is used"):
+    with pytest.warns(UserWarning, match="cannot be used: .*The one before is used"):
         assert load_checkpoint(tmp_path, lambda note: None).note["step"] == 0
 
 
@@ -159,15 +145,15 @@ def test_a_link_in_the_place_of_the_lock_is_refused_and_not_followed(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "mine.txt")
-    with pytest.raises(ValueError, match="lock must be a file, not a link"):
+    with pytest.raises(ValueError, match="lock must be a file or a folder, not a link"):
         tiny_run(tmp_path / "run")
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
 def test_a_pipe_in_the_place_of_the_lock_is_refused(tmp_path):
     os.mkfifo(tmp_path / "lock")
-    with pytest.raises(ValueError, match="lock must be a file"), RunLock(tmp_path / "lock"):
-        pass
+    with pytest.raises(ValueError, match="lock must be a file"):
+        tiny_run(tmp_path)
 
 
 def test_a_run_whose_lock_was_replaced_stops_before_it_saves(tmp_path):
@@ -180,3 +166,46 @@ def test_a_run_whose_lock_was_replaced_stops_before_it_saves(tmp_path):
         tiny_run(tmp_path, progress=Thief())
     assert not (tmp_path / "checkpoint").exists()
     assert (tmp_path / "lock").read_text() == "1\n"  # that of the other process stays
+
+
+@pytest.mark.parametrize(
+    "name", ["recipe.json.new", "steps.csv", "log.txt", "tensorboard", "checkpoint"]
+)
+def test_a_folder_with_links_is_refused_and_nothing_of_the_user_s_is_written(
+    copied, tmp_path, name
+):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / ".bashrc").write_text("keep")
+    place = copied / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(mine if name in ("tensorboard", "checkpoint") else mine / ".bashrc")
+    with pytest.raises(ValueError, match=f"{name} must be a file or a folder, not a link"):
+        tiny_run(copied)
+    assert [path.name for path in mine.iterdir()] == [".bashrc"]
+    assert (mine / ".bashrc").read_text() == "keep"
+
+
+@pytest.mark.parametrize("old, new", [('"epochs": 2', '"epochs": 3'), ('"seed": 0', '"seed": 1')])
+def test_one_changed_digit_of_recipe_json_is_noticed_before_anything_is_trained(copied, old, new):
+    text = (copied / "recipe.json").read_text()
+    assert old in text
+    (copied / "recipe.json").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match="recipe and seed are not what was written"):
+        RunFolder(copied).metadata()
+
+
+def test_a_run_whose_folder_was_moved_while_it_trains_writes_no_further_row(tmp_path):
+    class Mover(Progress):
+        def epoch(self, row):
+            if row["step"] == 1 and (tmp_path / "run").exists():
+                (tmp_path / "run").rename(tmp_path / "moved")
+                (tmp_path / "run").mkdir()
+                (tmp_path / "run" / "theirs").touch()
+
+    with pytest.raises(ValueError, match="lock was removed or replaced"):
+        tiny_run(tmp_path / "run", progress=Mover())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["theirs"]
+    assert (tmp_path / "moved" / "train.csv").read_text().count("\n") == 1 + 3

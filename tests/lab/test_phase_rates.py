@@ -8,7 +8,6 @@ from functools import cache
 from types import SimpleNamespace
 
 import pytest
-import torch
 from avalanche.training.plugins import SupervisedPlugin
 
 from avalanche_hfc.lab import all_names, override, recipe
@@ -185,49 +184,3 @@ def test_a_run_has_these_rates_whatever_the_schedule_has_left_of_the_main_ones(n
         assert len(set(main.values())) == (2 if name == "foster" else 1) and decay == {
             0.0 if name == "foster" else 0.01
         }
-
-
-def test_a_number_is_the_rate_of_what_is_tuned():
-    look = Look()
-    built = build(
-        override(
-            recipe("digits-b0-t5-dytox@demo"), {**SHORT, "tune_epochs": "1", "tune_lr": "0.003"}
-        ),
-        0,
-        plugins=(look,),
-    )
-    for experience in built.benchmark.train_stream[:2]:
-        built.strategy.train(experience)
-    assert {rate for rates, _ in look.rates for rate in rates.values()} == {0.003}
-
-
-def test_groups_keep_their_options_and_the_rate_that_a_scheduler_of_torch_starts_from():
-    """The head in two groups, one of them without decay; the scheduler had lowered the rates before
-    the strategy was made.
-    """
-    own = override(recipe("digits-b0-t5-dytox@demo"), {**SHORT, "tune_epochs": "1"})
-    model = build_model(own)
-    tab = [
-        parameter
-        for name, parameter in model.named_parameters()
-        if name.startswith("head.") and "norm" not in name
-    ]
-    norms = [
-        parameter
-        for name, parameter in model.named_parameters()
-        if name.startswith("head.") and "norm" in name
-    ]
-    rest = list(model.encoder.parameters())
-    groups = [
-        {"params": rest},
-        {"params": tab, "lr": 0.004},
-        {"params": norms, "lr": 0.002, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=1e-3)
-    torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.25)
-    strategy = type(build_strategy(own, copy.deepcopy(model)))(
-        model=model, optimizer=optimizer, mem_size=20, evaluator=None
-    )
-    with phase_groups(strategy) as (_, _, mirrored):
-        rates = [(group["lr"], group["weight_decay"]) for group in mirrored]
-    assert rates == [(pytest.approx(4e-4), 0.01), (pytest.approx(2e-4), 0.0)]
