@@ -31,7 +31,7 @@ _HOME = {
     "forgetting_compensation": "losses",
     "relation_distillation": "losses",
     "official_hfc": "losses",
-    "load_run": "tasks.trained_run",
+    "load_run": "lab.trained_run",
 }
 
 __all__ = [

@@ -9,7 +9,7 @@ trained.
 import argparse
 from pathlib import Path
 
-from avalanche_hfc.store.rows import replace_file
+from avalanche_hfc.lab.rows import replace_file
 from real_images.page import files_of
 
 
