@@ -8,8 +8,7 @@ from pages import DOCS, GENERATED, PAGES, ROOT, name_of
 from result_numbers import blocks, items, numbers, read_forms, untold
 
 from avalanche_hfc.lab import FURTHER_TABLES, recipe
-from avalanche_hfc.report.paper_table import table_of
-from avalanche_hfc.report.tables import comparison_grid, markdown
+from avalanche_hfc.report.tables import comparison_grid, markdown, table_of
 
 RESULTS = ROOT / "experiments" / "results" / "methods-demo"
 PAGE = (DOCS / "results.md").read_text()

@@ -11,7 +11,7 @@ from mutations import mutations
 from pages import DOCS, GENERATED, PAGES, name_of, table, tables
 
 from avalanche_hfc.lab import DEMO_METHODS
-from avalanche_hfc.report.demo import summary_of
+from avalanche_hfc.report.tables import demo_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -31,7 +31,7 @@ DEMO = {  # the first table's names
 def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
     rows = pd.read_csv(RESULTS / "demo" / "steps.csv")
     assert len(rows) == 5 * len(DEMO_METHODS) * 5
-    mean = summary_of(rows).groupby("method")[["average", "last"]].mean()
+    mean = demo_summary(rows).groupby("method")[["average", "last"]].mean()
     for other in ("avalanche-replay", "avalanche-naive", "herding-replay"):
         assert (mean.loc["hfc"] > mean.loc[other]).all(), other
 
@@ -41,7 +41,7 @@ def test_the_committed_summary_follows_from_the_committed_rows():
         pd.read_csv(RESULTS / "demo" / "steps.csv"),
         pd.read_csv(RESULTS / "demo" / "summary.csv"),
     )
-    pd.testing.assert_frame_equal(summary_of(rows), summary)
+    pd.testing.assert_frame_equal(demo_summary(rows), summary)
 
 
 def test_the_demonstrations_table_is_the_committed_summary():

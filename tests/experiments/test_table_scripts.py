@@ -13,7 +13,7 @@ import pytest
 
 from avalanche_hfc.lab import TABLES
 from avalanche_hfc.lab.lock import RunLock
-from avalanche_hfc.report.paper_table import own_cells
+from avalanche_hfc.report.tables import own_cells
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
@@ -287,7 +287,7 @@ def test_a_value_that_some_rows_lack_is_used_where_it_is_and_said(script, tmp_pa
 def test_a_table_without_the_papers_numbers_has_ours_and_says_so(
     script, runs, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("avalanche_hfc.report.paper_table.BESIDE", tmp_path / "paper.csv")
+    monkeypatch.setattr("avalanche_hfc.report.tables.BESIDE", tmp_path / "paper.csv")
     call = [
         "table_cifar100",
         "--scale",
