@@ -96,21 +96,3 @@ def test_a_page_refers_to_files_that_exist(page):
 def test_docstrings_and_comments_refer_to_files_that_exist():
     assert len(SOURCES) > 200
     assert [(name_of(path), *absent) for path in SOURCES for absent in missing(path)] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "absent"),
-    [
-        ('"""See losses/compensation.py."""', []),
-        ('"""See losses/compensations.py."""', [(1, "losses/compensations.py")]),
-        ("x = 1  # DESIGN.md says so", [(1, "DESIGN.md")]),
-        ("x = 'gone.csv'", []),  # neither docstring nor comment
-        ("# written to OUT/steps.csv and tables/name.csv", []),
-        ("# https://example.org/a/b.html", []),
-        ("# tests/support/loops.py:12 and loops.py", []),
-        ("# `training/losses.py:57` of Avalanche, `training/lossy.py`", [(1, "training/lossy.py")]),
-    ],
-)
-def test_a_file_that_does_not_exist_is_found(text, absent, tmp_path):
-    (tmp_path / "program.py").write_text(text + "\n")
-    assert missing(tmp_path / "program.py") == absent

@@ -220,19 +220,10 @@ def test_the_decimals_of_each_tabular_are_those_of_the_file():
         assert Counter(re.findall(r"\d+\.\d+", cells)) == Counter(ours.get_group(table)), table
 
 
-@needs_the_paper
-def test_the_tables_are_listed_in_the_order_of_the_paper():
-    assert [table for table, _ in environments()] == list(TABLES.index)
-
-
 def test_the_ten_tables_are_all_there():
     assert list(TABLES["number"]) == list(range(1, 11))
     assert list(NUMBERS["table"].unique()) == list(TABLES.index)
     assert len(NUMBERS) == 1133
-
-
-def test_no_place_has_two_numbers():
-    assert not NUMBERS.duplicated(PLACE).any()
 
 
 def test_rows_are_known_methods_or_a_baseline_with_parts():
@@ -330,8 +321,3 @@ def test_a_setting_printed_in_two_tables_has_one_value_or_marks():
     }
     for group in differing:
         assert group["mark"].notna().any(), group
-
-
-def test_marks_are_short_and_the_slip_of_a_caption_is_marked():
-    assert NUMBERS["mark"].dropna().str.len().max() <= 140
-    assert set(TABLES.index[TABLES["mark"].notna()]) == set(MEMORY_OF_THE_SAME_AVERAGES)

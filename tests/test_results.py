@@ -36,14 +36,6 @@ def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
         assert (mean.loc["hfc"] > mean.loc[other]).all(), other
 
 
-def test_the_committed_summary_follows_from_the_committed_rows():
-    rows, summary = (
-        pd.read_csv(RESULTS / "demo" / "steps.csv"),
-        pd.read_csv(RESULTS / "demo" / "summary.csv"),
-    )
-    pd.testing.assert_frame_equal(demo_summary(rows), summary)
-
-
 def test_the_demonstrations_table_is_the_committed_summary():
     def cell(runs, column, factor):
         values = [factor * float(run[column]) for run in runs]

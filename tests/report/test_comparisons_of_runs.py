@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import shutil
-from itertools import combinations
 
 import pandas as pd
 import pytest
@@ -226,18 +224,6 @@ def test_every_method_has_a_colour_of_its_own():
     assert len(looks) == len(set(looks))
 
 
-def test_hues_that_are_hard_to_tell_apart_have_other_markers():
-    """A distance of 60 in RGB: blue and teal, or brown and olive, are closer."""
-    channels = [[int(hue[place : place + 2], 16) for place in (1, 3, 5)] for hue in SERIES]
-    close = [
-        (one, other)
-        for one, other in combinations(range(len(SERIES)), 2)
-        if math.dist(channels[one], channels[other]) < 60
-    ]
-    assert len(close) >= 2
-    assert [pair for pair in close if len(set(map(marker_of, pair))) == 1] == []
-
-
 def test_a_method_has_the_same_colour_whatever_stands_beside_it(tmp_path):
     alone = make_report(write_runs(tmp_path / "alone", ("icarl",), (0,), num_steps=2))
     paths = write_runs(tmp_path / "all", METHODS, (0,), num_steps=2)
@@ -323,18 +309,3 @@ def test_a_run_and_what_it_learned_later_are_one_line(tmp_path):
         percent(classes[old & after]),
         percent(classes[~old & after]),
     ]
-
-
-def test_a_run_with_rivals_stays_among_them_beside_what_it_learned_later(tmp_path):
-    parent = write_run(tmp_path / "a" / "0", names=DIGITS[:4], num_steps=2)
-    rival = write_run(tmp_path / "b" / "0", "finetune", names=DIGITS[:4], num_steps=2)
-    learned(parent, tmp_path / "a" / "0+pets")
-    titles = [
-        (own.title, [group.label for group in own.groups])
-        for own in comparisons_of(read_runs([tmp_path])[0])
-    ]
-    name = json.loads((parent / "recipe.json").read_text())["recipe"]["name"]
-    assert [labels for _, labels in titles] == [["hfc", "finetune"], [f"{name}+pets"]]
-    assert titles[1][0].endswith("2 steps, then pets")
-    shutil.rmtree(rival)
-    assert len(comparisons_of(read_runs([tmp_path])[0])) == 1

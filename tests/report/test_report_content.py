@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from synthetic_runs import HUNDRED, METHODS, write_run, write_runs
+from synthetic_runs import HUNDRED, write_run, write_runs
 
 from avalanche_hfc.report import pictures_of, write_report
 from avalanche_hfc.report.classes import as_address
@@ -232,18 +232,6 @@ def test_what_a_reader_must_know_stands_at_the_top(tmp_path):
     assert make_report(both[:-1]).notices == [told.format("hfc seeds 1, 2; icarl seed 1")]
 
 
-def test_one_reason_is_one_note_however_many_runs_it_concerns(tmp_path):
-    paths = write_runs(tmp_path, METHODS, seeds=[0, 1], num_steps=2)
-    for path in paths:
-        held = json.loads((path / "recipe.json").read_text())
-        del held["finished"]
-        (path / "recipe.json").write_text(json.dumps(held))
-    (notice,) = make_report(paths).notices
-    assert notice.endswith(": all recipes, seeds 0, 1.")
-    (notice,) = make_report(paths[:-1]).notices
-    assert all(f"{method} seeds 0, 1" in notice for method in [*METHODS][:-1])
-
-
 def test_names_from_outside_are_text_and_nothing_else(tmp_path):
     evil = ("<script>alert(1)</script>", 'a"b', "pipe | and *", "four")
     report = make_report([write_run(tmp_path, names=evil, num_steps=2)])
@@ -374,13 +362,6 @@ def test_a_picture_keeps_its_shape_and_goes_from_black_to_white(tmp_path):
     assert Image.open(tmp_path / "y.png").size == (72, 24) and Image.open(
         tmp_path / "y.png"
     ).getpixel((5, 5)) == (10, 20, 30)
-
-
-def test_a_loss_below_zero_stays_inside_its_panel():
-    points = pd.DataFrame({"mean": [-0.5, -2.0], "std": np.nan})
-    low, high = draw([Panel("x", [Curve("a", points, 0)])], FOR_PRINT).axes[0].get_ylim()
-    assert low < -2 and high == 0
-    assert draw([Panel("x", [Curve("a", -points, 0)])], FOR_PRINT).axes[0].get_ylim()[0] == 0
 
 
 def test_a_band_is_one_deviation_around_the_mean_and_a_single_seed_has_none():
