@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
-SCRIPTS = sorted([*(ROOT / "experiments").rglob("*.py"), ROOT / "tests" / "mutate.py"])
+SCRIPTS = sorted([*(ROOT / "experiments").rglob("*.py")])
 WITH_OPTIONS = [
     path
     for path in SCRIPTS
