@@ -9,8 +9,9 @@ trained.
 import argparse
 from pathlib import Path
 
-from avalanche_hfc.lab.rows import replace_file
 from real_images.page import files_of
+
+from avalanche_hfc.lab.rows import replace_file
 
 
 def main() -> None:

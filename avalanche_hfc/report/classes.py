@@ -247,7 +247,7 @@ def exemplars(comparison: Comparison, pictures: PicturesOfRun | None) -> list:
     return folds if len(folds) > 1 else [kept for fold in folds for kept in fold.blocks]
 
 
-def _kept(run: RunData, image_at: ImageAt | None) -> Pictures | Table:
+def _kept(run: RunData, image_at: ImageAt | None) -> Pictures:
     assert run.exemplars is not None
     last = int(run.exemplars["step"].max())
     rows = run.exemplars[run.exemplars["step"] == last].sort_values(["class", "rank"])
@@ -267,27 +267,14 @@ def _kept(run: RunData, image_at: ImageAt | None) -> Pictures | Table:
         (str(name) if name else str(class_id), positions[class_id])
         for class_id, name in known["name"].fillna("").iloc[shown].items()
     ]
-    if image_at is not None:
-        pictures = [
-            (
-                name,
-                len(places),
-                [
-                    (f"{name}, position {place}", as_address(image_at(int(place))))
-                    for place in places[:MOST_EXEMPLARS]
-                ],
-            )
-            for name, places in kept
-        ]
-        return Pictures(pictures, caption + " Best first.")
-    head = [
-        ("class", ""),
-        ("positions, best first", "indices into the training data"),
-        ("kept", ""),
-    ]
-    cells = []
+    exemplars_of: list[tuple[str, int, str | list[tuple[str, str]]]] = []
     for name, places in kept:
-        more = " …" if len(places) > MOST_EXEMPLARS else ""
-        listed = ", ".join(map(str, places[:MOST_EXEMPLARS])) + more
-        cells.append([Cell(name), Cell(listed), Cell(str(len(places)))])
-    return Table(head, cells, caption, text_columns=(0, 1))
+        best = places[:MOST_EXEMPLARS]
+        if image_at is None:
+            more = " …" if len(places) > MOST_EXEMPLARS else ""
+            exemplars_of.append((name, len(places), f"{', '.join(map(str, best))}{more}"))
+        else:
+            images = [(f"{name}, position {at}", as_address(image_at(int(at)))) for at in best]
+            exemplars_of.append((name, len(places), images))
+    what = "" if image_at else " Positions in the training data."
+    return Pictures(exemplars_of, f"{caption} Best first.{what}")

@@ -144,9 +144,11 @@ class Heat:
 
 
 class Pictures(NamedTuple):
-    """Images of some classes: (name, number kept, [(what, address of the image)])."""
+    """Exemplars of some classes: (name, number kept, [(what, address of the image)], or text in
+    place of images).
+    """
 
-    classes: Sequence[tuple[str, int, Sequence[tuple[str, str]]]]
+    classes: Sequence[tuple[str, int, str | Sequence[tuple[str, str]]]]
     caption: str
 
 

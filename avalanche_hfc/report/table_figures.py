@@ -158,12 +158,12 @@ def fh_figure(lines: Sequence[Line], paper: pd.DataFrame | None = None) -> Figur
         numbers = pd.DataFrame([measures(run.steps) for run in line.runs])
         numbers = numbers[["fh", "average"]] * [1000, 100]
         (fh, average), spread = numbers.mean(), numbers.std().fillna(0)
-        curves.append(Curve(line.label, _point(fh, average), line.colour))
+        curves.append(Curve(line.label, point(fh, average), line.colour))
         bars.append((fh, average, spread, FOR_PRINT.series[line.colour % len(FOR_PRINT.series)]))
         printed = _printed(line, paper, "fh")
         if {"fh", "average"} <= printed.keys():
-            point = _point(printed["fh"], printed["average"])
-            curves.append(Curve("the paper's", point, line.colour, paper=True))
+            papers = point(printed["fh"], printed["average"])
+            curves.append(Curve("the paper's", papers, line.colour, paper=True))
     heights = [float(curve.points["mean"].iloc[0]) for curve in curves]
     limits = (max(min(heights) - 5, 0), min(max(heights) + 5, 100))
     panel = Panel("Average accuracy, %", curves, "FH × 1000", limits=limits)
@@ -218,7 +218,8 @@ def _by_protocol(lines: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
         yield protocol, [line for line in lines if line.protocol == protocol]
 
 
-def _point(x: float, y: float) -> pd.DataFrame:
+def point(x: float, y: float) -> pd.DataFrame:
+    """A curve of one point."""
     return pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x])
 
 

@@ -1,7 +1,5 @@
 """The figures of the page, from the committed rows."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -26,12 +24,13 @@ from avalanche_hfc.report.figures import (
     draw,
 )
 from avalanche_hfc.report.numbers import shared_class_table
+from avalanche_hfc.report.table_figures import DEMO_LOOK as LOOK
+from avalanche_hfc.report.table_figures import accuracy_points, point
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED
 from real_images.tables import COMPARISON, NO_LOGITS, PLUG_AND_PLAY, rows_shown
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
-LOOK = replace(FOR_PRINT, width=680)
 NUM_BEST = 8  # curves of the methods with the highest average
 OTHER_CURVES = ("hfc", "herding-replay", "ncm")  # drawn whatever their average is
 FORMS = ("hfc-paper", "hfc-official")  # of HFC, which has a curve
@@ -63,9 +62,8 @@ def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
     colours = assign_colours(map(LineKey, rows))
     curves = []
     for row in rows:
-        seeds = own[own["row"] == row].groupby("classes")["accuracy"]
-        if len(seeds):
-            points = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std()}) * 100
+        points = accuracy_points(own[own["row"] == row])
+        if len(points):
             curves.append(Curve(row, points, colours[LineKey(row)]))
     ticks = [(int(seen), str(seen)) for seen in sorted(own["classes"].unique())]
     title = "Accuracy on all classes seen, %"
@@ -88,17 +86,16 @@ def class_figure(steps: pd.DataFrame, classes: pd.DataFrame, name: str) -> Figur
         for seed, own in classes[classes["recipe"] == name].groupby("seed")
     ]
     table, _ = shared_class_table(runs)
-    if table is None:
-        return None
-    return heat_map(table, [str(step + 1) for step in table.columns], "after step")
+    return None if table is None else heat_map(table)
 
 
-def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str) -> Figure:
+def heat_map(table: pd.DataFrame) -> Figure:
     """Fractions as colours, empty where there is none.
 
-    `table` has a row per class in the order of arrival, with the index brought_in, class, name;
-    `corner` says what the columns are.
+    `table` has a row per class in the order of arrival, with the index brought_in, class, name,
+    and a column per step.
     """
+    columns = [str(step + 1) for step in table.columns]
     names = [str(name) for name in table.index.get_level_values("name")]
     arrivals = table.index.get_level_values("brought_in")
     font = {"font.size": LOOK.font_size, "axes.titlesize": LOOK.font_size}
@@ -117,7 +114,7 @@ def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str) -> Figure
         )
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(names)), names)
-        axes.set_xlabel(corner, color=LOOK.muted)
+        axes.set_xlabel("after step", color=LOOK.muted)
         axes.tick_params(colors=LOOK.muted, length=0)
         axes.spines[:].set_visible(False)
         for row in range(1, len(names)):
@@ -155,7 +152,7 @@ def fh_figure(runs: pd.DataFrame) -> Figure | None:
             Panel(
                 title,
                 [
-                    Curve(label, at(x, y), colours[LineKey(label)])
+                    Curve(label, point(x, y), colours[LineKey(label)])
                     for label, (x, _, y, _) in points.items()
                 ],
                 xlabel,
@@ -180,11 +177,6 @@ def whole(points: Points) -> tuple[float, float]:
     highest = max(y + high for _, _, y, high in points.values())
     margin = 0.05 * (highest - lowest)
     return lowest - margin, highest + margin
-
-
-def at(x: float, y: float) -> pd.DataFrame:
-    """A curve of one point."""
-    return pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x])
 
 
 def leads(runs: pd.DataFrame) -> Points:
