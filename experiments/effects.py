@@ -46,6 +46,7 @@ VARIANTS = [
     Variant("dytox", "method.rule=greedy"),
     Variant("dytox", "method.repeats=3"),
     Variant("icarl", "method.divisor=all"),
+    Variant("icarl", "method.divisor=all, method.columns=all"),
     Variant("hfc", "method.drop_last=true"),
     Variant("foster", "method.beta=0.96, method.compress_beta=0.97"),  # the published pair
     *(

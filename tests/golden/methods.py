@@ -130,9 +130,14 @@ def hfc_paper(recording):
             plugins=plugins,
         )
 
-    return Replay(
-        build, new_rows(recording.arrays), of_model, criterion_and_terms, {"head": head_logits}
-    )
+    def terms(strategy, terms, update):
+        named = criterion_and_terms(strategy, terms, update)
+        if update.step:
+            named["L_FC"] = strategy.criterion() + terms["compensation"]
+            named["L_RD"] = terms["relation"]
+        return named
+
+    return Replay(build, new_rows(recording.arrays), of_model, terms, {"head": head_logits})
 
 
 def dytox(recording):
@@ -200,7 +205,8 @@ def resnet32(model: nn.Module, small_stem: bool = False) -> None:
 
 def rows_of_linear(arrays, head_of=lambda model: model.head):
     def put_in(strategy, step, phase):
-        copy(head_of(strategy.model).weight, arrays[f"grown_head_{step}"])
+        new = slice(2 * step, None)
+        copy(head_of(strategy.model).weight[new], arrays[f"grown_head_{step}"][new])
 
     return put_in
 
@@ -272,12 +278,25 @@ def bic(recording):
             for name, tensor in of_model(strategy).items()
         },
         terms,
-        {"head": lambda strategy, images: strategy.model.head.linear(strategy.model.embed(images))},
+        {
+            "head": lambda strategy, images: strategy.model.head.linear(
+                strategy.model.embed(images)
+            ),
+            "corrected": head_logits,
+        },
     )
 
 
 def before_scale(strategy, images):
     return strategy.model(images) / strategy.model.head.scale
+
+
+def scale(strategy, images):
+    return strategy.model.head.scale.reshape(1)
+
+
+def importance(strategy, images):
+    return torch.cat(strategy.importance)
 
 
 def of_podnet(recording, name: str, **options):
@@ -303,9 +322,10 @@ def of_podnet(recording, name: str, **options):
     def terms(strategy, terms, update):
         return terms | ({"loss": sum(terms.values())} if update.phase == "train" else {})
 
-    return Replay(
-        build, put_in, with_proxies, terms, {"head": before_scale}, frozen=("head.weight",)
-    )
+    values = {"head": before_scale, "scale": scale}
+    if name == "afc":
+        values["importance"] = importance
+    return Replay(build, put_in, with_proxies, terms, values, frozen=("head.weight",))
 
 
 def podnet_released(recording):

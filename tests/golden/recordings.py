@@ -8,7 +8,7 @@ models.
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -39,8 +39,7 @@ class Step:
 
     exemplars: list[int]  # class by class, best first
     accuracy: float | None
-    logits: dict[str, np.ndarray]  # of the probe
-    others: dict = field(default_factory=dict)
+    values: dict[str, np.ndarray]  # kinds of logits of the probe, and what the method fits
 
 
 @dataclass
@@ -157,7 +156,7 @@ def hfc_or_dytox(folder: Path, name: str) -> Recording:
         key: in_order(given["batches"][u] for u, _ in places)
         for key, places in groupby(enumerate(keys), lambda place: place[1])
     }
-    terms = ("classification", "distillation", "divergence") if dytox else ("loss",)
+    terms = ("classification", "distillation", "divergence") if dytox else ("loss", "L_FC", "L_RD")
     updates = []
     for u, (step, phase, epoch) in enumerate(keys):
         suffix, row = (f"_{step}", u - keys.index((step, "train", 0))) if dytox else ("", u)
@@ -171,7 +170,11 @@ def hfc_or_dytox(folder: Path, name: str) -> Recording:
                 step=step,
                 phase=phase,
                 epoch=epoch,
-                terms={term: float(out[term][u]) for term in terms if not np.isnan(out[term][u])},
+                terms={
+                    term: float(out[term][u])
+                    for term in terms
+                    if term in out and not np.isnan(out[term][u])
+                },
                 rates=np.atleast_1d(rates).tolist(),
                 weights={tensor: np.array([norm[i], ramp[i]]) for tensor, i in columns.items()},
                 gradients={}
@@ -184,7 +187,7 @@ def hfc_or_dytox(folder: Path, name: str) -> Recording:
         Step(
             exemplars=out[f"exemplars_{t}"].tolist(),
             accuracy=accuracy[t],
-            logits={"head": out[f"probe_logits_{t}"]},
+            values={"head": out[f"probe_logits_{t}"]},
         )
         for t in range(len(per_step))
     ]
@@ -232,6 +235,19 @@ def normal_draws(seed: str, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(state.standard_normal(shape))
 
 
+def values_of(arrays: dict, t: int, step: dict) -> dict[str, np.ndarray]:
+    """What a step left: logits, with BiC's pair in the newest columns; η; AFC's importance."""
+    logits = arrays[f"probe_logits_{t}"]
+    values = {"head": logits, "nearest": arrays[f"nme_scores_{t}"], "corrected": logits.copy()}
+    if step["bias"]:
+        alpha, beta = step["bias"]
+        values["corrected"][:, -2:] = alpha * logits[:, -2:] + beta
+    if step["scale"]:
+        values["scale"] = np.array([step["scale"]])
+    names = sorted(name for name in arrays if name.startswith(f"importance_{t}_"))
+    return values | {"importance": np.concatenate([arrays[name] for name in names] or [[]])}
+
+
 def of_podnets_authors(folder: Path, name: str) -> Recording:
     told = json.loads((folder / f"{name}.json").read_text())
     arrays, data = arrays_of(folder / f"{name}.npz"), arrays_of(folder / "data.npz")
@@ -277,11 +293,7 @@ def of_podnets_authors(folder: Path, name: str) -> Recording:
             Step(
                 exemplars=[image for ids in step["exemplars"].values() for image in ids],
                 accuracy=step["accuracy"],
-                logits={
-                    kind: arrays[f"{array}_{t}"]
-                    for kind, array in (("head", "probe_logits"), ("nearest", "nme_scores"))
-                },
-                others={"scale": step["scale"], "bias": step["bias"]},
+                values=values_of(arrays, t, step),
             )
             for t, step in enumerate(told["steps"])
         ],
@@ -426,12 +438,11 @@ def of_three_authors(folder: Path, name: str) -> Recording:
             Step(
                 exemplars=step["exemplars"],
                 accuracy=step.get("acc", step.get("acc_boosted")),
-                logits={
+                values={
                     field.split("/")[1]: arrays[field]
                     for field in arrays
                     if field.startswith(f"probe_{t}/")
                 },
-                others=step,
             )
             for t, step in enumerate(told["steps"].values())
         ],

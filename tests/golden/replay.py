@@ -33,7 +33,7 @@ class Replay:
         put_in: Copies first weights or new rows into the strategy, when a phase of a step begins.
         tensors: The strategy's tensors by the names of the recording.
         terms: The loss terms of the recording, from ours and the total loss.
-        logits: Kind of recorded logits -> ours, of the strategy and images.
+        values: Kind of value after a step -> ours, of the strategy and the probe.
         frozen: Names of tensors whose recorded gradients reach no update.
         unordered: Phases whose order is not drawn.
     """
@@ -42,7 +42,7 @@ class Replay:
     put_in: Callable
     tensors: Callable
     terms: Callable
-    logits: dict[str, Callable]
+    values: dict[str, Callable]
     frozen: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     loss: float = LOSS
@@ -226,14 +226,13 @@ def follow(recording: Recording, replay: Replay, monkeypatch) -> Follower:
         exemplars = [image for k in sorted(kept) for image in kept[k]]
         assert exemplars == step.exemplars, f"exemplars of step {t}"
         strategy.model.eval()
-        for kind, logits in replay.logits.items():
-            images = recording.probe
+        for kind, value in replay.values.items():
             with torch.no_grad():
-                ours = logits(strategy, images).double().numpy()
-            recorded = step.logits[kind]
+                ours = value(strategy, recording.probe).double().numpy()
+            recorded = step.values[kind]
             worst = np.abs(ours[: len(recorded)] - recorded).max() / np.abs(recorded).max()
             tolerance = NEAREST if kind == "nearest" else replay.weight
-            assert worst <= tolerance, f"{kind} logits after step {t}, off by {worst:.1e}"
+            assert worst <= tolerance, f"{kind} after step {t}, off by {worst:.1e}"
         if step.accuracy is not None:
             strategy.eval(benchmark.test_stream[: t + 1])
             accuracy = np.mean(follower.correct)

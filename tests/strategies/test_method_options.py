@@ -249,6 +249,15 @@ def test_an_option_of_one_method_given_to_another_is_an_error_that_names_it(name
         build(name, **{option: "hfc"})
 
 
+@pytest.mark.parametrize("name", ["podnet", "podnet-cscct"])
+def test_spatial_maps_weigh_3_and_5_with_nearest_means_as_published_for_cifar_unless_told_otherwise(
+    name,
+):
+    assert build(name).spatial_weight == 3
+    assert build(name, inference="nme").spatial_weight == 5
+    assert build(name, inference="nme", spatial_weight=2).spatial_weight == 2
+
+
 @pytest.mark.parametrize("name", ["finetune", "herding-replay", "joint"])
 def test_a_second_memory_is_refused_before_training(name):
     strategy = build(name, mlp("growing"), plugins=[HerdingReplayPlugin(mem_size=6)])
