@@ -19,7 +19,9 @@ def problems(value, example):
     if not doc.partition("\n\n")[0].endswith("."):
         yield "no summary that ends with a period"
     maker = value.__init__ if inspect.isclass(value) else value
-    if maker.__module__.startswith("avalanche_hfc"):  # the host documents its constructors
+    if getattr(maker, "__module__", value.__module__).startswith(
+        "avalanche_hfc"
+    ):  # the host documents its constructors
         arguments = inspect.signature(value).parameters
         yield from (f"nothing on {name}" for name in arguments if f"{name}: " not in doc)
     if example and ">>> " not in doc:
