@@ -15,9 +15,7 @@ from test_architecture import ORDER
 
 import avalanche_hfc
 
-REFERENCE = (
-    "strategies losses plugins models memory benchmarks metrics compat lab report".split()
-)
+REFERENCE = "strategies losses plugins models memory benchmarks metrics compat lab report".split()
 LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
