@@ -1,10 +1,11 @@
-"""Names in messages: looking one up in a registry with an error that helps, lists of them, and
-nouns behind a number.
+"""Names: looking one up in a registry with an error that helps, lists of them and nouns behind a
+number in messages, and public names that load when first used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 Entry = TypeVar("Entry")
 
@@ -78,3 +79,21 @@ def counted(number: int, what: str) -> str:
         ('1 bad file', '0 seeds')
     """
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def imported_when_used(package: str, files: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that imports a public name from its file when it is first
+    used.
+
+    Args:
+        package: The package's `__name__`.
+        files: The names in each file, with spaces between.
+    """
+    home = {name: file for file, names in files.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{home[name]}"), name)
+
+    return load

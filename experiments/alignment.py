@@ -18,9 +18,9 @@ import pandas as pd
 from tune import SEED, Trial, existing, run_of
 
 from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.published import TUNED
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.table import train
-from avalanche_hfc.lab.tuned import TUNED
 
 if TYPE_CHECKING:
     from torch import Tensor

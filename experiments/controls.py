@@ -9,7 +9,7 @@ from torch import Tensor
 
 from avalanche_hfc.losses import cross_entropy
 from avalanche_hfc.losses._common import ClassGroups, log_probabilities, one_hot, seen_columns
-from avalanche_hfc.losses._prototypes import prototype_terms, relation_average
+from avalanche_hfc.losses.relation import prototype_terms, relation_average
 from avalanche_hfc.strategies import Baseline
 
 

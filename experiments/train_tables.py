@@ -23,13 +23,13 @@ from tune import GRIDS, existing, positive, train_all
 
 from avalanche_hfc._names import counted, lookup
 from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.names import MEM_SIZES
 from avalanche_hfc.lab.plan import plan_all
+from avalanche_hfc.lab.published import TUNED
 from avalanche_hfc.lab.read import read_runs
 from avalanche_hfc.lab.run_folder import RunFolder
-from avalanche_hfc.lab.settings import MEM_SIZES
 from avalanche_hfc.lab.table import TableRun, runs_of
 from avalanche_hfc.lab.tables import SPECS
-from avalanche_hfc.lab.tuned import TUNED
 
 TABLES = {shown.command.split(" --seeds")[0].removeprefix("hfc table "): shown for shown in SHOWN}
 

@@ -26,10 +26,10 @@ from tqdm import tqdm
 from avalanche_hfc._names import lookup
 from avalanche_hfc.lab import Recipe, override, recipe, untuned
 from avalanche_hfc.lab.machine import silence_host
+from avalanche_hfc.lab.options import is_user_method
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import RunFolder, settings
 from avalanche_hfc.lab.table import TableRun, train
-from avalanche_hfc.lab.user_methods import is_user_method
 from avalanche_hfc.report.tables import values_of
 
 SEED = 100  # none of the tables'

@@ -16,7 +16,7 @@ import torch
 from hypothesis import settings
 
 TESTS = Path(__file__).parent
-QUICK = {"losses", "memory", "metrics", "recipes", "test_architecture.py"}
+QUICK = {"losses", "memory", "metrics", "test_architecture.py"}
 TIERS = ("slow", "kill", "browser", "quick", "contract")  # a test of two counts to the first
 collect_ignore = ["support", "mutate.py", "mutations.py"]  # neither tests nor doctests
 

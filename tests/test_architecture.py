@@ -82,7 +82,7 @@ def test_every_file_belongs_to_a_layer():
 DOWNWARDS = [
     "from avalanche_hfc.strategies import HFCStrategy",
     "from avalanche_hfc import strategies",
-    "import avalanche_hfc.lab.cli.main",
+    "import avalanche_hfc.lab.cli",
     "from ..lab import rows",
     "from .. import lab",
     "import_module('avalanche_hfc.strategies')",

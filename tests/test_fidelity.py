@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pages import README, table
 
 from avalanche_hfc.lab import METHODS, all_names, override, recipe
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.describe import text_of
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pages import EXAMPLES, PAGES, README, ROOT, code_blocks, name_of, section
 from PIL import Image
 
-from avalanche_hfc.lab.cli.main import commands as hfc
+from avalanche_hfc.lab.cli import commands as hfc
 
 TEXT = README.read_text()
 CLASSES = "ant bee cat dog emu fox gnu hen ibis jay koala newt".split()

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from pages import DOCS, ROOT, code_blocks, table
 
 from avalanche_hfc.lab import override, recipe
-from avalanche_hfc.lab.cli.main import commands
-from avalanche_hfc.lab.cli.options import overrides_of
+from avalanche_hfc.lab.cli import commands
 
 PAGE = DOCS / "scale.md"
 SBATCH = ROOT / "examples" / "table.sbatch"
@@ -37,7 +36,7 @@ TOLD = told(
 def test_every_command_exists_with_its_options(words):
     command, *arguments = words
     context = commands.get_command(None, command).make_context(command, arguments)
-    values = overrides_of(context.args)  # those of the recipe
+    values = context.params.get("overrides", {})
     override(recipe("cifar100-b0-t10-hfc@paper"), values)
     assert set(values) <= {
         "checkpoint-activations",

@@ -4,11 +4,10 @@ knowing. `split_folder`, `split_npz` and `hfc data check` find the same faults. 
 
 import hashlib
 import os
-import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -18,12 +17,22 @@ import numpy as np
 from PIL import Image
 
 from avalanche_hfc._names import printable, shortened
-from avalanche_hfc.benchmarks._by_class import positions_by_class
-from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._npz import as_bytes, load_npz, npz_class_names, npz_records
-from avalanche_hfc.benchmarks._records import FileRecord, Records
-from avalanche_hfc.benchmarks._tree import Classes, Tree, divided, scan
-from avalanche_hfc.benchmarks.orders import lucir_imagenet100_synsets
+from avalanche_hfc.benchmarks.files import (
+    Classes,
+    FileRecord,
+    Records,
+    Tree,
+    divided,
+    read_image,
+    scan,
+)
+from avalanche_hfc.benchmarks.npz import (
+    as_bytes,
+    load_npz,
+    npz_class_names,
+    npz_records,
+    positions_by_class,
+)
 
 TINY = 16  # pixels of the shorter side
 HUGE = 25_000_000  # pixels: decoding takes longer than training on it
@@ -56,9 +65,9 @@ class DataCheck:
     findings: tuple[Finding, ...] = ()
     junk: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    train: Classes | None = None
-    test: Classes | None = None
-    records: Records | None = None
+    train: Classes = field(default_factory=dict)
+    test: Classes = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
 
     @property
     def stops(self) -> bool:
@@ -179,7 +188,6 @@ def check_folder(
         *of_the_classes(parts),
         *of_the_images(seen, records),
         *of_copies({name: one.pixels for name, one in seen.items()}, train, test),
-        *of_names(tree),
     ]
     return DataCheck(
         path=tree.root,
@@ -341,14 +349,3 @@ def of_copies(pixels: Mapping[str, bytes], train: Classes, test: Classes) -> Ite
             what = "the same image twice in a class"
         copies[what].append(f"{image} = {before[2]}")
     yield from (Finding(what, tuple(where)) for what, where in copies.items())
-
-
-def of_names(tree: Tree) -> Iterator[Finding]:
-    """What class names tell of their origin."""
-    classes = next(iter(tree.parts.values()), {})
-    synsets = len(classes) == 100 and all(re.fullmatch(r"n\d{8}", name) for name in classes)
-    if synsets and set(classes) == set(lucir_imagenet100_synsets()):  # loads timm
-        yield Finding(
-            "LUCIR's ImageNet-100 (drawn with seed 1993), not the paper's first 100 synsets",
-            (str(tree.root),),
-        )

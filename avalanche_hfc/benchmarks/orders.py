@@ -87,11 +87,3 @@ def imagenet_synsets() -> tuple[str, ...]:
 def imagenet100_synsets() -> tuple[str, ...]:
     """The first 100 synsets, sorted: the ImageNet-100 of PODNet, AFC, DyTox and HFC."""
     return imagenet_synsets()[:100]
-
-
-def lucir_imagenet100_synsets() -> tuple[str, ...]:
-    """The other ImageNet-100, of LUCIR and its followers: the first 100 classes of the order
-    imagenet1000, here sorted. 9 are in both.
-    """
-    synsets = imagenet_synsets()
-    return tuple(sorted(synsets[class_id] for class_id in class_order("imagenet1000")[:100]))

@@ -1,33 +1,45 @@
 """A flat view of an Avalanche data set: a batch of positions in, a collated batch out, without
 Avalanche's layers in between.
 
-The tree of subsets, concatenations and transform groups is resolved once. `n` positions, `b` of
-them in a batch. A *leaf* is a data set under Avalanche's layers; a *source* is a leaf and the
-transforms above it. Transforms of one split share their source, exemplars included.
+The tree of subsets, concatenations and transform groups is resolved once. A *leaf* is a data set
+under Avalanche's layers; a *source* is a leaf and the transforms above it. All images of one split
+share their source, exemplars included.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from hashlib import blake2b
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import torch
-from avalanche.benchmarks.utils.classification_dataset import _TensorClassificationDataset, lookup
-from avalanche.benchmarks.utils.data import AvalancheDataset
-from avalanche.benchmarks.utils.flat_data import ConstantSequence
-from torch import Tensor
-from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
-
-from avalanche_hfc.benchmarks._draws import (
-    draws,
-    generators_kept,
-    key_hash,
-    seed_generators,
-    seeds_from,
+from avalanche.benchmarks.utils.classification_dataset import lookup
+from avalanche.benchmarks.utils.data import AvalancheDataset, _FlatDataWithTransform
+from avalanche.benchmarks.utils.data_attribute import DataAttribute
+from avalanche.benchmarks.utils.flat_data import ConstantSequence, FlatData
+from avalanche.benchmarks.utils.transform_groups import (
+    DefaultTransformGroups,
+    EmptyTransformGroups,
+    TransformGroups,
 )
-from avalanche_hfc.benchmarks._layers import NotFlat, Transforms, walk
+from avalanche.benchmarks.utils.transforms import (
+    MultiParamCompose,
+    MultiParamTransform,
+    TupleTransform,
+)
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# (place in the sample, transform), in the order of application
+Transforms = tuple[tuple[int, Callable], ...]
+
+
+class NotFlat(ValueError):
+    """The data set has a layer that the flat view cannot reproduce."""
 
 
 def collate(batch: list) -> list:
@@ -64,10 +76,9 @@ class PositionDataset(Dataset):
     ``view.__getitems__(positions)`` equals ``default_collate([dataset[p] for p in positions])`` in
     values, dtypes and order. Structure, current transform group, data attributes and class mapping
     are fixed at construction, which reads one sample of each underlying data set and restores the
-    global random generators. Random transforms draw in the order of a loop over ``dataset[p]``,
-    except that draws of an underlying data set with its own `__getitems__` come before those of the
-    transforms. With `copies` above 1, position p + c·n is copy c of sample p, with its own random
-    draws (see `seed_draws`).
+    global random generators. Random transforms draw in the order of a loop over ``dataset[p]``.
+    With `copies` above 1, position p + c·n is copy c of sample p, with its own random draws (see
+    `seed_draws`).
 
     Args:
         dataset: A data set of Avalanche.
@@ -80,34 +91,36 @@ class PositionDataset(Dataset):
     collate_fn = staticmethod(collate)  # where Avalanche's loaders look for it
 
     def __init__(self, dataset: Any):
-        _check_dataset(dataset)
+        if (
+            not isinstance(dataset, AvalancheDataset)
+            or type(dataset).__getitem__ is not AvalancheDataset.__getitem__
+            or dataset.collate_fn is not default_collate
+            or len(dataset) == 0
+        ):
+            raise NotFlat(
+                f"{type(dataset).__name__}: the flat view needs an AvalancheDataset with at least "
+                "one sample, its own __getitem__ and torch's default_collate."
+            )
         self.dataset = dataset
         self.copies = 1
-        self._key: Tensor | None = None  # (1,) its hash, in memory that loader processes share
-        self._random: bool | None = None  # whether a transform draws; looked at when first asked
-        with generators_kept():
-            self._resolve(dataset)
-
-    def _resolve(self, dataset: AvalancheDataset) -> None:
+        self.sources: list[_Source] = []
         self._source = np.empty(len(dataset), dtype=np.int64)  # (n,) which source
         self._index = np.empty(len(dataset), dtype=np.int64)  # (n,) index in its leaf
+        self._key: Tensor | None = None  # (1,) its hash, in memory that loader processes share
+        self._random: bool | None = None  # whether a transform draws; looked at when first asked
         keys: dict[tuple, int] = {}
-        self.sources: list[_TensorSource | _SampleSource] = []
-        for where, leaf, index, transforms in walk(
-            dataset._flat_data, np.arange(len(dataset)), np.arange(len(dataset)), None, ()
-        ):
-            key = (id(leaf), tuple((field, id(transform)) for field, transform in transforms))
-            if key not in keys:
-                keys[key] = len(keys)
-                self.sources.append(_make_source(leaf, transforms, int(index[0])))
-            self._source[where] = keys[key]
-            self._index[where] = index
-        self._attributes = [
-            _attribute(attribute)
-            for attribute in dataset._data_attributes.values()
-            if attribute.use_in_getitem
-        ]
-        self._columns_agree = _columns_agree(self.sources)
+        with generators_kept():
+            for where, leaf, index, transforms in _leaves(dataset._flat_data, len(dataset)):
+                key = (id(leaf), *((field, id(transform)) for field, transform in transforms))
+                if key not in keys:
+                    keys[key] = len(keys)
+                    self.sources.append(_Source(leaf, transforms, int(index[0])))
+                self._source[where], self._index[where] = keys[key], index
+            self._attributes = [
+                _values(attribute)
+                for attribute in dataset._data_attributes.values()
+                if attribute.use_in_getitem
+            ]
 
     def __len__(self) -> int:
         return len(self._index)
@@ -115,143 +128,95 @@ class PositionDataset(Dataset):
     @property
     def in_memory(self) -> bool:
         """Whether a batch is a lookup in tensors, with nothing to do for a loader process."""
-        return all(
-            isinstance(source, _TensorSource) and not source.transforms for source in self.sources
-        )
+        return all(source.columns and not source.left for source in self.sources)
 
     def seed_draws(self, *key: int | str) -> None:
         """Make the random draws of transforms depend on a key and the position of a sample only.
 
         The draws then do not depend on the order of the samples or on the number of loader
         processes, and the global random generators are not used. Copy 0 of a sample has the draws
-        of a sample without copies. Draws of an underlying data set with its own `__getitems__` are
-        not affected. Loader processes that already run follow from their next batch on.
+        of a sample without copies. Loader processes that already run follow from their next batch
+        on.
 
         Args:
             *key: Integers and strings that the seed of each sample is derived from.
         """
         if self._random is None:
-            places = [
-                int(np.flatnonzero(self._source == number)[0])
-                for number in range(len(self.sources))
-            ]
-            self._random = any(draws(partial(self.dataset.__getitem__, place)) for place in places)
+            first = np.unique(self._source, return_index=True)[1].tolist()
+            self._random = any(draws(partial(self.dataset.__getitem__, p)) for p in first)
         if self._random:
             if self._key is None:
                 self._key = torch.zeros(1, dtype=torch.int64).share_memory_()
-            self._key.copy_(torch.from_numpy(key_hash(key).view(np.int64).copy()))
-
-    def _seeds(self, positions: np.ndarray) -> list:
-        assert self._key is not None
-        return seeds_from(self._key.numpy().view(np.uint64), positions)
+            self._key.copy_(torch.from_numpy(_key_hash(key).view(np.int64).copy()))
 
     def __getitem__(self, position: int) -> Sequence:
         """One sample, as the Avalanche data set gives it."""
-        index = position
-        if self.copies > 1:
-            self._check_positions(np.asarray([position]))
-            index = position % len(self)
-        if self._key is None:
-            return self.dataset[index]
-        with generators_kept():
-            seed_generators(self._seeds(np.asarray([position]))[0])
-            return self.dataset[index]
+        where, seeds = self._checked([position])
+        with nullcontext() if seeds is None else generators_kept():
+            if seeds is not None:
+                seed_generators(seeds[0])
+            return self.dataset[int(where[0])]
 
     def __getitems__(self, positions: Sequence) -> list:
         """[x, y, …] collated; torch's loader asks for it by this name."""
-        where = np.asarray(positions, dtype=np.int64)
-        self._check_positions(where)
-        seeds = None if self._key is None else self._seeds(where)
-        where = where % len(self)
+        where, seeds = self._checked(positions)
         with nullcontext() if seeds is None else generators_kept():
             columns = self._read(self._source[where], self._index[where], seeds)
         for values in self._attributes:
-            columns.append(
-                values[torch.from_numpy(where)]
-                if isinstance(values, Tensor)
-                else tuple(values[i] for i in where.tolist())
-            )
+            if isinstance(values, Tensor):
+                columns.append(values[torch.from_numpy(where)])
+            else:
+                columns.append(tuple(values[p] for p in where.tolist()))
         return [
             column if isinstance(column, Tensor) else default_collate(column) for column in columns
         ]
 
-    def _check_positions(self, where: np.ndarray) -> None:
+    def _checked(self, positions: Sequence) -> tuple[np.ndarray, list | None]:
+        """Positions without their copies, and the seeds of their draws."""
+        where = np.asarray(positions, dtype=np.int64)
         last = self.copies * len(self) - 1
         if not len(where) or where.min() < 0 or where.max() > last:
             raise IndexError(
                 f"PositionDataset: positions must be one or more in 0..{last}, got "
                 f"{where.tolist()}."
             )
+        seeds = None if self._key is None else _seeds(self._key.numpy().view(np.uint64), where)
+        return where % len(self), seeds
 
     def _read(self, source: np.ndarray, index: np.ndarray, seeds: list | None) -> list:
         if len(self.sources) == 1:
             return self.sources[0].read(index, seeds)
-        if self._columns_agree:
-            return self._gather(source, index)
-        chosen = zip(source.tolist(), index.tolist(), seeds or repeat(None), strict=False)
-        return _transposed([self.sources[number].one(i, seed) for number, i, seed in chosen])
-
-    def _gather(self, source: np.ndarray, index: np.ndarray) -> list:
-        """A batch from several sources whose columns are all tensors of one form."""
-        first = self.sources[0].columns
-        batch = [
-            torch.empty((len(index), *column.shape[1:]), dtype=column.dtype, device=column.device)
-            for column in first
-        ]
-        for number in np.unique(source):
-            chosen = np.flatnonzero(source == number)
-            for column, part in zip(batch, self.sources[number].read(index[chosen]), strict=True):
-                column[torch.from_numpy(chosen)] = part
-        return batch
+        samples = zip(source.tolist(), index.tolist(), seeds or repeat(None), strict=False)
+        return _transposed([self.sources[number].sample(i, seed) for number, i, seed in samples])
 
 
-class _TensorSource:
-    """A TensorDataset with at most one column under transforms that must run sample by sample; the
-    others are looked up at once.
+class _Source:
+    """A leaf and the transforms above it.
+
+    Where the samples of the leaf are rows of tensors, `columns` are these tensors under the class
+    mappings, and `left` are the transforms of the image that remain to be run, sample by sample.
     """
 
-    def __init__(
-        self,
-        columns: tuple[Tensor, ...],
-        transforms: Transforms,
-        leaf: Dataset,
-        all_transforms: Transforms,
-    ):
-        self.columns = columns  # (leaf size, …) each, class mappings applied
-        self.transforms = transforms  # what is left to run
-        self.one = _SampleSource(leaf, all_transforms).one
+    def __init__(self, leaf: Any, transforms: Transforms, index: int):
+        self.leaf, self.transforms = leaf, transforms
+        sample = leaf[index]
+        width = max([1, *(field for field, _ in transforms)])
+        if type(sample) not in (tuple, list) or len(sample) <= width:
+            raise NotFlat(
+                f"{type(leaf).__name__} gives a {type(sample).__name__} of {len(sample)}, not an "
+                "(x, y, …) with a value for each transform."
+            )
+        self.left = tuple(transform for field, transform in transforms if field == 0)
+        self.columns: tuple[Tensor, ...] = ()
+        if _is_tensors(leaf):
+            columns = [
+                _mapped(column, [one for at, one in transforms if at == field and field])
+                for field, column in enumerate(leaf.tensors)
+            ]
+            if all(column is not None for column in columns):
+                self.columns = tuple(columns)  # type: ignore[arg-type]
 
-    def read(self, index: np.ndarray, seeds: list | None = None) -> list:
-        chosen = torch.from_numpy(np.where(index < 0, index + len(self.columns[0]), index))
-        batch: list = [
-            column.index_select(0, chosen.to(column.device)) for column in self.columns
-        ]  # 2-3 times faster than column[chosen]
-        if self.transforms:
-            field = self.transforms[0][0]
-            values = []
-            for value, seed in zip(batch[field].unbind(), seeds or repeat(None), strict=False):
-                if seed is not None:
-                    seed_generators(seed)
-                for _, transform in self.transforms:
-                    value = transform(value)
-                values.append(value)
-            batch[field] = tuple(values)
-        return batch
-
-
-class _SampleSource:
-    """Any other leaf: samples one by one, or a list of them where the leaf reads a batch itself
-    (`batched`).
-    """
-
-    columns: tuple[Tensor, ...] = ()
-
-    def __init__(self, leaf: Any, transforms: Transforms, batched: bool = False):
-        self.leaf = leaf
-        self.transforms = transforms
-        self.batched = batched
-
-    def one(self, index: int, seed: int | None = None) -> list:
+    def sample(self, index: int, seed: int | None = None) -> list:
         if seed is not None:
             seed_generators(seed)
         sample = list(self.leaf[index])
@@ -259,171 +224,173 @@ class _SampleSource:
             sample[field] = transform(sample[field])
         return sample
 
-    def read(self, index: np.ndarray, seeds: list | None = None) -> list:
-        if not self.batched:
-            return _transposed(
-                [
-                    self.one(i, seed)
-                    for i, seed in zip(index.tolist(), seeds or repeat(None), strict=False)
-                ]
-            )
-        samples = self.leaf.__getitems__(index.tolist())
-        if len(samples) != len(index):
-            raise ValueError(
-                f"{type(self.leaf).__name__}.__getitems__ gave {len(samples)} samples for "
-                f"{len(index)} indices."
-            )
-        if self.transforms:
-            samples = [list(sample) for sample in samples]
-            transforms = self.transforms
-            for sample, seed in zip(samples, seeds or repeat(None), strict=False):
+    def read(self, index: np.ndarray, seeds: list | None) -> list:
+        """The columns of a batch: tensors, or tuples of values to collate."""
+        with_seeds = zip(index.tolist(), seeds or repeat(None), strict=False)
+        if not self.columns:
+            return _transposed([self.sample(i, seed) for i, seed in with_seeds])
+        rows = torch.from_numpy(index % len(self.columns[0]))  # a subset may count from the end
+        # index_select is 2-3 times faster than column[rows]
+        batch: list = [column.index_select(0, rows.to(column.device)) for column in self.columns]
+        if self.left:
+            images = []
+            for image, (_, seed) in zip(batch[0].unbind(), with_seeds, strict=True):
                 if seed is not None:
                     seed_generators(seed)
-                for field, transform in transforms:
-                    sample[field] = transform(sample[field])
-        return _transposed(samples)
+                for transform in self.left:
+                    image = transform(image)
+                images.append(image)
+            batch[0] = images
+        return batch
 
 
 def _transposed(samples: Sequence) -> list:
     return list(zip(*samples, strict=True))
 
 
-def _check_dataset(dataset: Any) -> None:
-    if (
-        not isinstance(dataset, AvalancheDataset)
-        or type(dataset).__getitem__ is not AvalancheDataset.__getitem__
-    ):
-        raise NotFlat(
-            f"{type(dataset).__name__} is no AvalancheDataset, or reads its samples in a way "
-            "of its own."
-        )
-    if dataset.collate_fn is not default_collate:
-        raise NotFlat(
-            f"the data set collates with {dataset.collate_fn!r}, not with torch's default_collate."
-        )
-    if len(dataset) == 0:
-        raise NotFlat("the data set is empty: there is no sample to see its form.")
-
-
-def _make_source(leaf: Any, transforms: Transforms, index: int) -> _TensorSource | _SampleSource:
-    sample = leaf[index]
-    _check_sample(leaf, sample, transforms)
-    batched = (
-        hasattr(leaf, "__getitems__")
-        and not (transforms and isinstance(leaf, Subset))
-        and _reads_batches(leaf, index, len(sample))
-    )
-    if _in_tensors(leaf):
-        columns = [
-            _fold(leaf, field, [transform for at, transform in transforms if at == field])
-            for field in range(len(leaf.tensors))
-        ]
-        left = {field for field, column in enumerate(columns) if column is None}
-        if len(left) <= 1 and not (left == {1} and _has_number_labels(leaf)):
-            tensors = tuple(
-                leaf.tensors[field] if column is None else column
-                for field, column in enumerate(columns)
-            )
-            return _TensorSource(
-                tensors,
-                tuple(transform for transform in transforms if transform[0] in left),
-                leaf,
-                transforms,
-            )
-    return _SampleSource(leaf, transforms, batched)
-
-
-def _in_tensors(leaf: Any) -> bool:
+def _is_tensors(leaf: Any) -> bool:
     """Whether the samples of a leaf are the rows of its `tensors`; it may say so itself."""
     if hasattr(leaf, "gives_tensors"):
         return leaf.gives_tensors
-    return type(leaf) in (TensorDataset, _TensorClassificationDataset) and all(
-        type(column) is Tensor for column in leaf.tensors
-    )
+    return type(leaf) is TensorDataset and all(type(column) is Tensor for column in leaf.tensors)
 
 
-def _has_number_labels(leaf: Any) -> bool:
-    """Whether a leaf gives the rows of its second tensor as python numbers."""
-    return type(leaf) is _TensorClassificationDataset or hasattr(leaf, "gives_tensors")
-
-
-def _check_sample(leaf: Any, sample: Any, transforms: Transforms) -> None:
-    if type(sample) not in (tuple, list) or len(sample) < 2:
-        raise NotFlat(f"{type(leaf).__name__} gives a {type(sample).__name__}, not an (x, y, …).")
-    if any(field >= len(sample) for field, _ in transforms):
-        raise NotFlat(
-            f"{type(leaf).__name__} gives {len(sample)} values, fewer than there are transforms."
-        )
-
-
-def _reads_batches(leaf: Any, index: int, width: int) -> bool:
-    """`__getitems__` gives a list of samples, not a collated batch or something else."""
-    samples = leaf.__getitems__([index, index])
-    if not isinstance(samples, list) or len(samples) != 2:
-        return False
-    return all(type(sample) in (tuple, list) and len(sample) == width for sample in samples)
-
-
-def _fold(leaf: Any, field: int, transforms: list[Callable]) -> Tensor | None:
-    """The column after its transforms, if these are class mappings only; None if they must run
-    sample by sample.
+def _mapped(column: Tensor, transforms: list[Callable]) -> Tensor | None:
+    """Labels under Avalanche's class mappings, `partial(lookup, mapping)`; None if a transform is
+    anything else.
     """
-    column = leaf.tensors[field]
-    as_number = field == 1 and _has_number_labels(leaf)
-    if not transforms and not as_number:
-        return column
-    if (
-        column.ndim != 1
-        or column.is_floating_point()
-        or column.is_complex()
-        or column.dtype == torch.bool
-    ):
-        return None
-    column = column.long()
     for transform in transforms:
-        mapping = _class_mapping(transform)
-        if mapping is None or column.min() < -len(mapping) or column.max() >= len(mapping):
+        if not isinstance(transform, partial) or transform.func is not lookup:
             return None
-        column = torch.tensor(mapping, device=column.device)[column]
+        mapping = torch.as_tensor(transform.args[0], device=column.device)
+        if column.is_floating_point() or column.min() < 0 or column.max() >= len(mapping):
+            return None
+        column = mapping[column.long()]
     return column
 
 
-def _class_mapping(transform: Callable) -> list[int] | None:
-    """Avalanche's `partial(lookup, mapping)`: new class id = mapping[class id]."""
-    if (
-        not isinstance(transform, partial)
-        or transform.func is not lookup
-        or transform.keywords
-        or len(transform.args) != 1
-    ):
-        return None
-    mapping = transform.args[0]
-    if not isinstance(mapping, list | tuple) or not all(type(value) is int for value in mapping):
-        return None
-    return list(mapping)
-
-
-def _columns_agree(sources: list) -> bool:
-    """All sources are tensors without transforms, alike in form: a batch can be filled source by
-    source.
-    """
-    forms = {
-        tuple((column.dtype, column.device, column.shape[1:]) for column in source.columns)
-        for source in sources
-    }
-    return len(forms) == 1 and forms != {()} and not any(source.transforms for source in sources)
-
-
-def _attribute(attribute: Any) -> Tensor | list:
-    """A data attribute's values by position: int64 if all are ints, else as they are, for
-    `default_collate`.
-    """
+def _values(attribute: Any) -> Tensor | list:
+    """A data attribute by position: int64 if all values are ints, else as they are."""
     if isinstance(attribute.data, ConstantSequence) and type(attribute.data[0]) is int:
         return torch.full((len(attribute),), attribute.data[0])
     values: list = [None] * len(attribute)
-    for where, leaf, index, _ in walk(
-        attribute, np.arange(len(values)), np.arange(len(values)), None, ()
-    ):
+    for where, leaf, index, _ in _leaves(attribute, len(attribute)):
         for position, i in zip(where.tolist(), index.tolist(), strict=True):
             values[position] = leaf[i]
     return torch.tensor(values) if all(type(value) is int for value in values) else values
+
+
+# What stands under a data set: the leaf and the index at each position, and the transforms above it
+
+
+def _leaves(root: Any, length: int) -> Iterator[tuple[np.ndarray, Any, np.ndarray, Transforms]]:
+    """(positions, leaf, indices in it, transforms inner to outer) for every leaf below `root`."""
+    return _walk(root, np.arange(length), np.arange(length), None, ())
+
+
+def _walk(
+    node: Any, where: np.ndarray, index: np.ndarray, group: str | None, outer: Transforms
+) -> Iterator[tuple[np.ndarray, Any, np.ndarray, Transforms]]:
+    """As `_leaves`, of the leaves that `index` reaches. `group` is the one chosen by the layer
+    above; None where that layer passes none on and a node uses its own.
+    """
+    if isinstance(node, DataAttribute) and type(node).__getitem__ is DataAttribute.__getitem__:
+        node = node.data
+    if type(node) is _FlatDataWithTransform:
+        group = node._transform_groups.current_group if group is None else group
+        frozen, current = node._frozen_transform_groups, node._transform_groups
+        outer = (*_transforms(frozen, group), *_transforms(current, group), *outer)
+    elif type(node) is FlatData:
+        group = None
+    elif isinstance(node, FlatData):
+        raise NotFlat(f"unknown layer {type(node).__name__}.")
+    else:
+        yield where, node, index, outer
+        return
+    if node._indices is not None:
+        index = np.fromiter(node._indices, dtype=np.int64)[index]
+    sizes = [len(child) for child in node._datasets]
+    ends = np.cumsum(sizes)
+    children = np.searchsorted(ends, index, side="right") if len(sizes) > 1 else 0 * index
+    for number in np.unique(children):
+        mine = children == number
+        start = ends[number] - sizes[number]
+        yield from _walk(node._datasets[number], where[mine], index[mine] - start, group, outer)
+
+
+def _transforms(groups: TransformGroups | None, group: str) -> Transforms:
+    if groups is None:
+        return ()
+    if type(groups) not in (TransformGroups, DefaultTransformGroups, EmptyTransformGroups):
+        raise NotFlat(f"unknown transform groups {type(groups).__name__}.")
+    try:
+        return _split(groups.transform_groups[group])
+    except KeyError:
+        raise NotFlat(f"a layer has no transform group {group!r}.") from None
+
+
+def _split(transform: Any) -> Transforms:
+    """A transform of the whole sample as transforms of its places."""
+    if transform is None:
+        return ()
+    if not isinstance(transform, MultiParamTransform):
+        return ((0, transform),)
+    if type(transform) is TupleTransform:
+        return tuple((place, one) for place, one in enumerate(transform.transforms) if one)
+    if type(transform) is MultiParamCompose:  # frozen groups
+        return tuple(inner for one in transform.transforms for inner in _split(one))
+    raise NotFlat(f"{type(transform).__name__} acts on several parts of a sample at once.")
+
+
+# Random draws from a seed for each sample: the same in any order, in any process.
+# Annotations name no items (`list`, not `list[int]`): the type checker of the tests would draw from
+# python's generator to look at one.
+
+
+def sample_seeds(key: tuple, positions: np.ndarray) -> list:
+    """A seed in [0, 2⁶³) for each position, by `key` and position alone: splitmix64 from a hash of
+    the key.
+    """
+    return _seeds(_key_hash(key), positions)
+
+
+def _key_hash(key: tuple) -> np.ndarray:
+    """64 bits of a key, as one number."""
+    return np.frombuffer(blake2b(repr(key).encode(), digest_size=8).digest(), dtype=np.uint64)
+
+
+def _seeds(start: np.ndarray, positions: np.ndarray) -> list:
+    """`sample_seeds` of the key with this hash."""
+    mixed = start + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1)).tolist()
+
+
+def seed_generators(seed: int) -> None:
+    """Seed what transforms draw from: the global generators of torch (CPU), numpy and python."""
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+    random.seed(seed)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Inside, draws from the global generators leave no trace."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (the global one is what leaves draw from)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])
+
+
+def draws(read: Callable[[], object]) -> bool:
+    """Whether `read` draws from a global generator."""
+    with generators_kept():
+        seed_generators(0)
+        expected = torch.rand(()).item(), np.random.random(), random.random()  # noqa: NPY002
+        seed_generators(0)
+        read()
+        return (torch.rand(()).item(), np.random.random(), random.random()) != expected  # noqa: NPY002

@@ -5,11 +5,21 @@ All functions take the same arguments and leave the global random generators as 
 
 from pathlib import Path
 
-from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
-from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
-from avalanche_hfc.benchmarks._plan import ClassOrder, Plan, make_benchmark, steps_asked
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
+from avalanche_hfc.benchmarks.scenario import (
+    ClassOrder,
+    Plan,
+    SplitBenchmark,
+    make_benchmark,
+    steps_asked,
+)
+from avalanche_hfc.benchmarks.sources import (
+    read_cifar100,
+    read_digits,
+    read_folder,
+    read_imagenet,
+    read_npz,
+)
 
 
 def split_cifar100(

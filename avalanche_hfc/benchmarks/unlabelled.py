@@ -1,6 +1,7 @@
 """Images without labels, for pre-training: all of them in memory, at one size."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +13,9 @@ from torch import Tensor
 from torchvision.transforms import functional as TF
 
 from avalanche_hfc._names import shortened
-from avalanche_hfc.benchmarks._arrays import pixel_tensor
-from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._npz import load_pixels
-from avalanche_hfc.benchmarks._tree import scan_all
+from avalanche_hfc.benchmarks.files import read_image, scan_all
+from avalanche_hfc.benchmarks.npz import load_pixels
+from avalanche_hfc.benchmarks.sources import pixel_tensor
 
 RATIOS = (3 / 4, 4 / 3)  # width to height of a random crop
 CHUNK = 1024  # images resized at once
@@ -48,51 +48,47 @@ def read_unlabelled(path: Path | str, image_size: int) -> UnlabelledImages:
         FileNotFoundError: Nothing is there.
         ValueError: It holds no images, or something that cannot be read as an image.
     """
-    path = Path(path)
-    if path.is_dir():
-        return _of_folder(path, image_size)
-    if not path.exists():
+    if not Path(path).exists():
         raise FileNotFoundError(f"No folder or npz file {path}.")
-    return _of_npz(path, image_size)
+    remarks: list[str] = []
+    read = _folder_pixels if Path(path).is_dir() else _npz_pixels
+    sizes, images = set(), []
+    for pixels in read(Path(path), remarks):
+        sizes.add((pixels.shape[3], pixels.shape[2]))
+        images.append(_square(pixels, image_size))
+    if sizes != {(image_size, image_size)}:
+        listed = [f"{width} × {height}" for width, height in sorted(sizes)]
+        remarks.append(
+            f"Images of {shortened(listed, 3)} pixels are resized to {image_size} × {image_size}."
+        )
+    return UnlabelledImages(torch.cat(images), tuple(remarks))
 
 
-def _of_npz(path: Path, image_size: int) -> UnlabelledImages:
+def _npz_pixels(path: Path, remarks: list[str]) -> Iterator[Tensor]:
     array, ignored = load_pixels(path)
-    pixels = pixel_tensor(array)
-    remarks = [f"Ignored: {', '.join(ignored)}; only x_train is read."] if ignored else []
-    height, width = pixels.shape[2:]
-    if (height, width) != (image_size, image_size):
-        remarks.append(_resized({(width, height)}, image_size))
-    chunks = [_square(chunk, image_size) for chunk in pixels.split(CHUNK)]
-    return UnlabelledImages(torch.cat(chunks), tuple(remarks))
+    if ignored:
+        remarks.append(f"Ignored: {', '.join(ignored)}; only x_train is read.")
+    yield from pixel_tensor(array).split(CHUNK)
 
 
-def _of_folder(path: Path, image_size: int) -> UnlabelledImages:
+def _folder_pixels(path: Path, remarks: list[str]) -> Iterator[Tensor]:
     folder = path / "train" if (path / "train").is_dir() else path
-    tree = scan_all(folder)
-    names = tree.parts[""][""]
-    if not names:
-        raise ValueError(f"{folder} holds no images.")
-    bad = [f"{name} ({fault})" for fault, files in tree.bad.items() for name in files]
-    images, sizes = [], set()
-    for name in names:
-        try:
-            image = read_image(folder / name)
-        except ValueError as error:
-            bad.append(f"{name} ({error})")
-            continue
-        sizes.add(image.size)
-        images.append(_square(TF.pil_to_tensor(image).unsqueeze(0), image_size))
-    if bad:
-        raise ValueError(f"{folder}: cannot be read as images: {shortened(bad)}.")
-    remarks = []
     if folder != path:
         remarks.append(f"Only {folder} is read.")
+    tree = scan_all(folder)
+    names = tree.parts[""][""]
+    bad = [f"{name} ({fault})" for fault, files in tree.bad.items() for name in files]
+    if bad or not names:
+        raise ValueError(
+            f"{folder}: {len(names)} images; cannot be read as images: {shortened(bad) or 'none'}."
+        )
     if any("/" in name for name in names):
         remarks.append("Folder names are ignored: pre-training uses no labels.")
-    if sizes != {(image_size, image_size)}:
-        remarks.append(_resized(sizes, image_size))
-    return UnlabelledImages(torch.cat(images), tuple(remarks))
+    for name in names:
+        try:
+            yield TF.pil_to_tensor(read_image(folder / name)).unsqueeze(0)
+        except ValueError as error:
+            raise ValueError(f"{folder / name} cannot be read: {error}.") from error
 
 
 def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:
@@ -102,16 +98,6 @@ def _square(pixels: Tensor, side: int) -> UInt8[Tensor, "n 3 side side"]:
     if scaled.shape[-2:] != (side, side):
         scaled = TF.resize(scaled, [side, side], antialias=True)
     return scaled.round().clamp(0, 255).byte()
-
-
-def _resized(sizes: set[tuple[int, int]], side: int) -> str:
-    listed = [f"{width} × {height}" for width, height in sorted(sizes)]
-    if len(listed) > 3:
-        return (
-            f"Images of {len(listed)} sizes, from {listed[0]} to {listed[-1]} pixels, are resized "
-            f"to {side} × {side}."
-        )
-    return f"Images of {', '.join(listed)} pixels are resized to {side} × {side}."
 
 
 def random_crops(

@@ -1,10 +1,9 @@
-"""What a run is, as frozen dataclasses. No torch here."""
+"""What a run is, as frozen dataclasses, and what trains, reads and compares runs. No torch here."""
 
-from avalanche_hfc.lab.by_name import all_names, recipe, untuned
-from avalanche_hfc.lab.options import METHODS, MODELS
+from avalanche_hfc.lab.names import SCALES
+from avalanche_hfc.lab.options import METHODS, MODELS, method_options, model_options
 from avalanche_hfc.lab.overrides import override
 from avalanche_hfc.lab.schema import (
-    SCALES,
     DataRecipe,
     MemoryRecipe,
     MethodRecipe,
@@ -12,8 +11,7 @@ from avalanche_hfc.lab.schema import (
     Recipe,
     TrainRecipe,
 )
-from avalanche_hfc.lab.settings import DEMO_EPOCHS, DEMO_MEMORY
-from avalanche_hfc.lab.signatures import method_options, model_options
+from avalanche_hfc.lab.settings import DEMO_EPOCHS, DEMO_MEMORY, all_names, recipe, untuned
 from avalanche_hfc.lab.tables import DEMO_METHODS, FURTHER_TABLES, TABLES, PaperCell, TableCell
 
 __all__ = [

@@ -15,13 +15,12 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from avalanche_hfc._types import Options
-from avalanche_hfc.benchmarks._records import Records
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
+from avalanche_hfc.benchmarks.files import Records
+from avalanche_hfc.benchmarks.scenario import SplitBenchmark
 from avalanche_hfc.lab import ModelRecipe, Recipe, TrainRecipe
 from avalanche_hfc.lab.data import build_benchmark, learned_folders
-from avalanche_hfc.lab.options import HARDWARE
+from avalanche_hfc.lab.options import HARDWARE, method_class
 from avalanche_hfc.lab.schedule import SchedulePlugin
-from avalanche_hfc.lab.signatures import method_class
 from avalanche_hfc.models import (
     ConViTEncoder,
     DyToxModel,

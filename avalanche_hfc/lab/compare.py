@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from avalanche_hfc._names import counted
 from avalanche_hfc.lab import Recipe, override, recipe
-from avalanche_hfc.lab.names import Spec
+from avalanche_hfc.lab.names import Spec, check_spec
 from avalanche_hfc.lab.options import ONE_PASS, UPPER_BOUNDS
+from avalanche_hfc.lab.overrides import smallest_class, with_data
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import RunFolder, as_json
 from avalanche_hfc.lab.table import TableRun, finished
-from avalanche_hfc.lab.user_data import check_row, smallest_class, with_data
 
 if TYPE_CHECKING:
     from avalanche_hfc.lab.plan import Measured, Sizes
@@ -56,7 +56,7 @@ def compared_recipes(
             raise ValueError(
                 f"{row} trains on all classes at once: an upper bound, not a method to choose."
             )
-        check_row(spec, besides=UPPER_BOUNDS)
+        check_spec(spec)
         recipes.append(recipe(spec.name))
     if len(recipes) < 2:
         raise ValueError(f"A comparison needs at least two methods, got {', '.join(methods)}.")

@@ -12,19 +12,26 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks import build_transforms
-from avalanche_hfc.benchmarks._arrays import read_cifar100, read_digits, read_npz
-from avalanche_hfc.benchmarks._folders import read_folder, read_imagenet
-from avalanche_hfc.benchmarks._images import (
+from avalanche_hfc.benchmarks.files import Records
+from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
+from avalanche_hfc.benchmarks.scenario import (
+    Plan,
+    SplitBenchmark,
+    fit_to_augmentation,
+    make_benchmark,
+)
+from avalanche_hfc.benchmarks.sources import (
     JoinedImages,
     Source,
     first_of_each_class,
     hold_out,
     of_classes,
+    read_cifar100,
+    read_digits,
+    read_folder,
+    read_imagenet,
+    read_npz,
 )
-from avalanche_hfc.benchmarks._plan import Plan, fit_to_augmentation, make_benchmark
-from avalanche_hfc.benchmarks._records import Records
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
-from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 from avalanche_hfc.benchmarks.transforms import (
     CIFAR100,
     IMAGENET,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from avalanche_hfc.benchmarks._records import FileRecord, Records, difference, fingerprint
 from avalanche_hfc.benchmarks.check import check_data
+from avalanche_hfc.benchmarks.files import FileRecord, Records, difference, fingerprint
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import RunFolder
 

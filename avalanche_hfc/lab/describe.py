@@ -5,11 +5,10 @@ forms of HFC.
 import shlex
 from collections.abc import Sequence
 
-from avalanche_hfc.lab.by_name import recipe as recipe_of
-from avalanche_hfc.lab.listing import tables_of
 from avalanche_hfc.lab.options import LATER_EPOCHS, ON_ALL_SEEN, UPPER_BOUNDS, Value
 from avalanche_hfc.lab.schema import Recipe
-from avalanche_hfc.lab.tables import FURTHER, PAPER, SPECS
+from avalanche_hfc.lab.settings import recipe as recipe_of
+from avalanche_hfc.lab.tables import PAPER, SPECS, tables_of
 
 CLASSES = {"cifar100": 100, "imagenet100": 100, "imagenet1000": 1000, "digits": 10}
 IMAGES = {
@@ -101,14 +100,6 @@ def text_of(value: Value) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def images_trained_on(recipe: Recipe) -> int | None:
-    """Images that pass through training, all epochs of all phases; roughly. None for data whose
-    size is not known.
-    """
-    sizes = sizes_of(recipe)
-    return None if sizes is None else sum(map(sum, phases_by_step(recipe, sizes)))
-
-
 def sizes_of(recipe: Recipe) -> list[tuple[int, int]] | None:
     """(classes, training images) that each step brings; None for data whose size is not known."""
     data = recipe.data
@@ -153,41 +144,45 @@ def later_epochs(recipe: Recipe) -> dict[str, int]:
 
 def cost(recipe: Recipe) -> str:
     """Time of one run, roughly."""
-    images = images_trained_on(recipe)
-    if images is None:
+    sizes = sizes_of(recipe)
+    if sizes is None:
         return "not known: it depends on the data"
-    seconds = images / RATES[recipe.scale][recipe.model.kind]
-    time = (
-        f"{seconds / 3600:.1f} hours"
-        if seconds > 5400
-        else f"{seconds / 60:.0f} minutes"
-        if seconds > 90
-        else f"{seconds:.0f} seconds"
-    )
-    where = (
-        "one data-centre GPU, a guess that was not measured"
-        if recipe.scale == "paper"
-        else "one CPU core"
-    )
+    images = sum(map(sum, phases_by_step(recipe, sizes)))
+    time = duration(images / RATES[recipe.scale][recipe.model.kind], places=0)
+    guess = "one data-centre GPU, a guess that was not measured"
+    where = guess if recipe.scale == "paper" else "one CPU core"
     return (
         f"about {time} on {where}: {images:,} images are trained on; evaluation and herding not "
         "counted"
     )
 
 
+def duration(seconds: float, places: int = 1) -> str:
+    """A time in words.
+
+    Example:
+        >>> duration(100.0), duration(7200.0)
+        ('1.7 minutes', '2.0 hours')
+    """
+    if seconds > 5400:
+        return f"{seconds / 3600:.1f} hours"
+    unit, seconds = ("minutes", seconds / 60) if seconds > 90 else ("seconds", seconds)
+    return f"{seconds:.{places}f} {unit}"
+
+
 def expectation(recipe: Recipe) -> str:
     """Where the number to compare with stands."""
-    if recipe.name not in SPECS:
+    spec = SPECS.get(recipe.name)
+    if spec is None:
         return "no number of the paper: your data, method or protocol"
-    spec = SPECS[recipe.name]
-    tables = [table for table in tables_of(recipe.name) if table in PAPER]
+    tables = tables_of(recipe.name)
     if recipe.scale != "paper":
         return (
             "no number of the paper: other data, networks and budgets. It fills cells of "
-            f"{', '.join(tables_of(recipe.name))}"
+            f"{', '.join(tables)}"
         )
-    if not tables:
-        assert any(spec.row == cell.row for cells in FURTHER.values() for cell in cells)
+    printed = [table for table in tables if table in PAPER]
+    if not printed:
         return "no number of the paper: a row of ours on its protocol"
     where = f"row {spec.row}, losses {spec.losses}, backbone {spec.backbone}"
     measure = (
@@ -195,28 +190,24 @@ def expectation(recipe: Recipe) -> str:
         if spec.row in UPPER_BOUNDS
         else "the average over steps; single run of the authors"
     )
-    return f"experiments/paper.csv, table {', '.join(tables)}: {where}. It is {measure}"
+    return f"experiments/paper.csv, table {', '.join(printed)}: {where}. It is {measure}"
 
 
 def other_forms(recipe: Recipe) -> dict[str, dict[str, tuple[Value, Value]]]:
     """Name of another form of an HFC recipe -> the leaves that differ: (here, there). Empty for
     other methods.
     """
-    if recipe.name not in SPECS:
+    spec = SPECS.get(recipe.name)
+    if spec is None or spec.parts.method != "hfc":
         return {}
-    spec = SPECS[recipe.name]
-    names = [
-        spec._replace(row=row).name
-        for row in ("hfc", "hfc-paper", "hfc-official")
-        if spec.parts.method == "hfc" and row != spec.row
-    ]
     leaves = recipe.leaves()
+    forms = [spec._replace(row=row).name for row in ("hfc", "hfc-paper", "hfc-official")]
     return {
         name: {
             leaf: (leaves[leaf], value)
             for leaf, value in recipe_of(name).leaves().items()
             if leaves[leaf] != value
         }
-        for name in names
-        if name in SPECS
+        for name in forms
+        if name in SPECS and name != recipe.name
     }

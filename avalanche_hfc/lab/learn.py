@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.benchmarks._records import Records
-from avalanche_hfc.benchmarks._tree import class_names
+from avalanche_hfc.benchmarks.files import Records, class_names
 from avalanche_hfc.lab import Recipe, override
 from avalanche_hfc.lab.checkpoint import (
     BLOCK,

@@ -22,7 +22,7 @@ from avalanche_hfc.lab.build import (
 from avalanche_hfc.lab.describe import sizes_of
 from avalanche_hfc.lab.run import WITH_TEACHER
 from avalanche_hfc.models import Features
-from avalanche_hfc.models.recompute import Recomputed
+from avalanche_hfc.models.modes import Recomputed
 from avalanche_hfc.strategies._base.precision import PRECISIONS
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 

@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Strategy
-from avalanche_hfc.benchmarks._images import FileImages, Source, TensorImages
-from avalanche_hfc.benchmarks._plan import Plan, make_benchmark
-from avalanche_hfc.benchmarks._scenario import SplitBenchmark
+from avalanche_hfc.benchmarks.scenario import Plan, SplitBenchmark, make_benchmark
+from avalanche_hfc.benchmarks.sources import FileImages, Source, TensorImages
 from avalanche_hfc.lab import Recipe, override
 from avalanche_hfc.lab.build import build_model, build_strategy, without_weights
 from avalanche_hfc.lab.data import DATA_SETS, Root, plan_of, read_source

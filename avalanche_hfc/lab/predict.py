@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from avalanche_hfc.benchmarks._decode import read_image
-from avalanche_hfc.benchmarks._tree import IRREGULAR, OTHER_FILE, scan_all
+from avalanche_hfc.benchmarks.files import IRREGULAR, OTHER_FILE, read_image, scan_all
 from avalanche_hfc.lab.data import image_mode, image_transform
 from avalanche_hfc.lab.trained_run import FinishedRun
 from avalanche_hfc.models.modes import evaluation_mode

@@ -19,12 +19,11 @@ from torch.optim import AdamW
 from torchvision.transforms.functional import to_pil_image
 from torchvision.utils import make_grid
 
-from avalanche_hfc.benchmarks._draws import sample_seeds
+from avalanche_hfc.benchmarks.positions import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.lab.build import by_decay
 from avalanche_hfc.lab.checkpoint import NAMES, load_checkpoint
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.record import Saver
 from avalanche_hfc.lab.rows import Damaged, RowFile, read_note, replace_file
@@ -37,6 +36,7 @@ from avalanche_hfc.lab.run import (
     warn,
 )
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
+from avalanche_hfc.lab.schema import PretrainRecipe
 from avalanche_hfc.losses.reconstruction import masked_reconstruction
 from avalanche_hfc.models import ViTEncoder
 from avalanche_hfc.models.masked_autoencoder import MaskedAutoencoder

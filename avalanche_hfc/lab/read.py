@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.lab.pretraining import is_pretraining
 from avalanche_hfc.lab.rows import whole_lines
 from avalanche_hfc.lab.run_folder import (
     TIMES,
@@ -21,6 +20,7 @@ from avalanche_hfc.lab.run_folder import (
     refuse_pretraining,
     settings,
 )
+from avalanche_hfc.lab.schema import is_pretraining
 
 NEEDED = {
     "steps": ("step", "classes", "accuracy"),

@@ -33,6 +33,7 @@ from avalanche_hfc.lab.data_files import (
 )
 from avalanche_hfc.lab.describe import text_of
 from avalanche_hfc.lab.machine import Interrupts, commit, cpu, default_workers, most_workers
+from avalanche_hfc.lab.overrides import FROM_FILE
 from avalanche_hfc.lab.progress import Progress, work_by_step
 from avalanche_hfc.lab.protocol import runnable
 from avalanche_hfc.lab.ranks import check_exact, check_same, on_first, together
@@ -47,7 +48,6 @@ from avalanche_hfc.lab.record import (
     summary,
 )
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
-from avalanche_hfc.lab.weights_file import FROM_FILE
 from avalanche_hfc.metrics import StepCounts
 from avalanche_hfc.models.weights import loaded_from_file, report_of
 from avalanche_hfc.plugins.losses import GRDPlugin

@@ -14,7 +14,7 @@ from pathlib import Path
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
 from avalanche_hfc.lab.lock import RunLock
-from avalanche_hfc.lab.pretraining import is_pretraining, pretrain_command
+from avalanche_hfc.lab.options import is_user_method
 from avalanche_hfc.lab.rows import (
     Damaged,
     RowFile,
@@ -24,8 +24,7 @@ from avalanche_hfc.lab.rows import (
     replace_file,
     whole_lines,
 )
-from avalanche_hfc.lab.schema import Recipe
-from avalanche_hfc.lab.user_methods import is_user_method
+from avalanche_hfc.lab.schema import Recipe, is_pretraining, pretrain_command
 
 COLUMNS = {
     "steps": (

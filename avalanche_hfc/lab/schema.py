@@ -1,44 +1,33 @@
-"""What a run is: frozen dataclasses of plain values, each value with the place it comes from."""
+"""What a run is: frozen dataclasses of plain values, each value with the place it comes from.
+
+`Recipe` is a training run, `PretrainRecipe` a pre-training. No torch until a recipe is made, which
+reads the options of its method and model from their classes.
+"""
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import get_args, get_type_hints
+from typing import Any, Literal
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Json, Record
-from avalanche_hfc.lab.options import HARDWARE, Option, Value, check
-from avalanche_hfc.lab.signatures import (
-    accepts,
+from avalanche_hfc.lab.names import SCALES
+from avalanche_hfc.lab.options import (
+    HARDWARE,
+    Option,
+    Value,
+    allowed_by,
+    check,
+    method_class,
     method_options,
     model_options,
+    parameters,
     total_only,
     without_memory,
 )
-
-SCALES = {
-    "paper": "the paper's data and models; a GPU",
-    "small": "20 classes of CIFAR-100, a small pre-trained ViT; minutes on one core",
-    "medium": "100 classes of CIFAR-100, the same ViT; half an hour on one core",
-    "demo": "digits, tiny networks; seconds",
-}
-"""What each scale of recipes trains on, and how long a run takes."""
-CHOICES = {
-    "data.dataset": ("cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"),
-    "data.transforms": ("dytox", "official", "plain", "flip-crop"),
-    "train.optimizer": ("adamw", "sgd"),
-    "train.schedule": ("constant", "cosine", "drops"),
-    "train.precision": ("float32", "bfloat16", "float16"),
-}
-
-
-def positive(section: str, **numbers: float | int | None) -> None:
-    """Refuse numbers that are not above 0 and finite; None passes."""
-    for name, value in numbers.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"{section}.{name} must be a number above 0, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -62,44 +51,18 @@ class DataRecipe:
         hold_out: Number of training images of each class, the last ones, that become the test
             images; the test images of the data are then not used. None for the data's own test
             images.
-
-    Raises:
-        ValueError: If a value is not allowed.
     """
 
-    dataset: str
+    dataset: Literal["cifar100", "imagenet100", "imagenet1000", "digits", "npz", "folder"]
     num_steps: int
     base_fraction: float | int
     class_order: str | tuple | None
-    transforms: str
+    transforms: Literal["dytox", "official", "plain", "flip-crop"]
     image_size: int
     train_per_class: int | None
     test_per_class: int | None
     num_classes: int | None
     hold_out: int | None
-
-    def __post_init__(self) -> None:
-        positive(
-            "data",
-            num_steps=self.num_steps,
-            image_size=self.image_size,
-            train_per_class=self.train_per_class,
-            test_per_class=self.test_per_class,
-            num_classes=self.num_classes,
-            hold_out=self.hold_out,
-        )
-        if self.hold_out is not None and self.test_per_class is not None:
-            raise ValueError(
-                f"data.hold_out ({self.hold_out}) takes the place of the test images: "
-                f"data.test_per_class must be none, got {self.test_per_class}."
-            )
-        if self.hold_out is not None and self.hold_out >= (self.train_per_class or math.inf):
-            raise ValueError(
-                f"data.hold_out must be below data.train_per_class ({self.train_per_class}), got "
-                f"{self.hold_out}."
-            )
-        if self.base_fraction not in (0, 0.5):
-            raise ValueError(f"data.base_fraction must be 0 or 0.5, got {self.base_fraction!r}.")
 
     @property
     def total_steps(self) -> int:
@@ -141,12 +104,9 @@ class TrainRecipe:
         compile: Compile the forward pass of the model and the losses with torch.compile.
         tf32: Multiply float32 numbers as TF32 in training; needs a GPU.
         channels_last: Keep weights and images of a convolutional network with the channels last.
-
-    Raises:
-        ValueError: If a value is not allowed or has no effect with the others.
     """
 
-    optimizer: str
+    optimizer: Literal["adamw", "sgd"]
     lr: float | int
     head_lr_factor: float | int
     momentum: float | int | None
@@ -157,7 +117,7 @@ class TrainRecipe:
     eval_batch_size: int
     epochs: int
     first_epochs: int | None
-    schedule: str
+    schedule: Literal["constant", "cosine", "drops"]
     lowest_lr: float | int | None
     drops_at: tuple
     drop_factor: float | int | None
@@ -165,55 +125,10 @@ class TrainRecipe:
     warm_up_lr: float | int | None
     schedule_delay: int
     checkpoint_activations: bool
-    precision: str
+    precision: Literal["float32", "bfloat16", "float16"]
     compile: bool
     tf32: bool
     channels_last: bool
-
-    def __post_init__(self) -> None:
-        positive(
-            "train",
-            lr=self.lr,
-            head_lr_factor=self.head_lr_factor,
-            batch_size=self.batch_size,
-            eval_batch_size=self.eval_batch_size,
-            epochs=self.epochs,
-            first_epochs=self.first_epochs,
-            drop_factor=self.drop_factor,
-        )
-        if self.weight_decay < 0 or self.warm_up_epochs < 0:
-            raise ValueError(
-                f"train: weight_decay {self.weight_decay} and warm_up_epochs "
-                f"{self.warm_up_epochs} must be 0 or more."
-            )
-        if any(not 0 < fraction < 1 for fraction in self.drops_at) or list(self.drops_at) != sorted(
-            self.drops_at
-        ):
-            raise ValueError(
-                "train.drops_at must be rising fractions of the epochs between 0 and 1, got "
-                f"{self.drops_at}."
-            )
-        self._only_with("momentum", "optimizer", "sgd", self.momentum is not None)
-        self._only_with("lowest_lr", "schedule", "cosine", self.lowest_lr is not None)
-        self._only_with("drops_at", "schedule", "drops", bool(self.drops_at))
-        self._only_with("drop_factor", "schedule", "drops", self.drop_factor is not None)
-        if self.warm_up_lr is not None and not self.warm_up_epochs:
-            raise ValueError("train.warm_up_lr acts only with warm_up_epochs of 1 or more.")
-        if self.schedule_delay < 0:
-            raise ValueError(f"train.schedule_delay must be 0 or more, got {self.schedule_delay}.")
-        if self.schedule_delay and self.schedule == "constant" and not self.warm_up_epochs:
-            raise ValueError(
-                f"train.schedule_delay is {self.schedule_delay}, but a constant rate without "
-                "warm-up has nothing to delay."
-            )
-
-    def _only_with(self, name: str, other: str, needed: str, given: bool) -> None:
-        if given != (getattr(self, other) == needed):
-            verb = "acts only" if given else "must be given"
-            raise ValueError(
-                f"train.{name} {verb} with {other}={needed}; {name} is "
-                f"{getattr(self, name)}, {other} {getattr(self, other)}."
-            )
 
 
 @dataclass(frozen=True)
@@ -223,21 +138,10 @@ class MemoryRecipe:
     Attributes:
         mem_size: Number of exemplars of all classes together.
         per_class: Number of exemplars of each class.
-
-    Raises:
-        ValueError: If both are given, or one is not above 0.
     """
 
     mem_size: int | None
     per_class: int | None
-
-    def __post_init__(self) -> None:
-        positive("memory", mem_size=self.mem_size, per_class=self.per_class)
-        if self.mem_size is not None and self.per_class is not None:
-            raise ValueError(
-                f"memory: give mem_size or per_class, not both; got {self.mem_size} and "
-                f"{self.per_class}."
-            )
 
 
 Options = tuple[tuple[str, Value], ...]
@@ -269,14 +173,28 @@ class MethodRecipe:
     options: Options
 
 
-PARTS: dict[str, type] = {
+SECTIONS: dict[str, type] = {
     "data": DataRecipe,
     "model": ModelRecipe,
     "train": TrainRecipe,
     "memory": MemoryRecipe,
     "method": MethodRecipe,
 }
-CHOSEN = {"model": "kind", "method": "name"}  # what their options depend on
+MAY_BE_ZERO = (
+    "base_fraction",
+    "momentum",
+    "weight_decay",
+    "lowest_lr",
+    "warm_up_epochs",
+    "warm_up_lr",
+    "schedule_delay",
+)  # of the numbers of every recipe; the others must be above 0
+NEEDED_WITH = (
+    ("momentum", "optimizer", "sgd"),
+    ("lowest_lr", "schedule", "cosine"),
+    ("drops_at", "schedule", "drops"),
+    ("drop_factor", "schedule", "drops"),
+)  # needed with this value of another one, and without effect otherwise
 
 
 @dataclass(frozen=True)
@@ -324,20 +242,18 @@ class Recipe:
         options = leaf_options(self.model.kind, self.method.name)
         for leaf, value in self.leaves().items():
             check(leaf, options[leaf], value)
-        method, memory = self.method.name, self.memory
-        if without_memory(method) != (memory.mem_size is None and memory.per_class is None):
-            allowed = "keeps no memory" if without_memory(method) else "needs mem_size or per_class"
-            raise ValueError(f"{method} {allowed}; got {memory}.")
-        if total_only(method) and memory.per_class is not None:
-            raise ValueError(
-                f"{method} takes mem_size, not per_class; got per_class={memory.per_class}."
-            )
+        for section in ("data", "train", "memory"):
+            check_numbers(section, vars(getattr(self, section)))
+        check_data(self.data)
+        check_train(self.train)
+        check_memory(self.method.name, self.memory)
         for leaf, usual in HARDWARE.items():
             name = leaf.removeprefix("train.")
             value = getattr(self.train, name)
-            if value != usual and not accepts(method, name):
+            if value != usual and name not in parameters(method_class(self.method.name)):
                 raise ValueError(
-                    f"{method} has no {name}: {leaf} must be {str(usual).lower()}, got {value}."
+                    f"{self.method.name} has no option {name}: {leaf} must be "
+                    f"{str(usual).lower()}, got {value}."
                 )
 
     def leaves(self) -> dict[str, Value]:
@@ -347,25 +263,11 @@ class Recipe:
             The value of each leaf by its dotted path.
         """
         leaves: dict[str, Value] = {}
-        for section in PARTS:
+        for section in SECTIONS:
             values = vars(getattr(self, section)).copy()
             values |= dict(values.pop("options", ()))
             leaves |= {f"{section}.{name}": value for name, value in values.items()}
         return leaves
-
-    def option(self, leaf: str) -> Option:
-        """The types and choices that a leaf allows.
-
-        Args:
-            leaf: Dotted path of the leaf.
-
-        Returns:
-            The option that describes the leaf.
-
-        Raises:
-            KeyError: If the recipe has no such leaf.
-        """
-        return leaf_options(self.model.kind, self.method.name)[leaf]
 
     @classmethod
     def of(
@@ -374,7 +276,7 @@ class Recipe:
         scale: str,
         leaves: Mapping[str, Value],
         sources: Mapping[str, str],
-        overrides: Mapping[str, Value] | None = None,
+        **about: Any,
     ) -> "Recipe":
         """Build a recipe from its leaves.
 
@@ -383,29 +285,32 @@ class Recipe:
             scale: One of `SCALES`.
             leaves: The value of each leaf by its dotted path.
             sources: Where the value of each leaf comes from.
-            overrides: The leaves that the user has changed. By default none.
+            about: Further attributes, such as `overrides`.
 
         Returns:
             The recipe.
 
         Raises:
-            ValueError: If a value is not allowed.
+            ValueError: If a value is missing or not allowed.
         """
-        chosen = (leaves.get(f"{section}.{key}") for section, key in CHOSEN.items())
-        expected = set(leaf_options(*chosen))
-        missing = sorted(expected - set(leaves))
+        options = leaf_options(leaves.get("model.kind"), leaves.get("method.name"))
+        missing = sorted(options.keys() - leaves.keys())
         if missing:
             raise ValueError(
                 f"The recipe {name} lacks {', '.join(missing)}: it was written by another "
                 "version of this package. Run it again to use it here."
             )
-        parts = by_part(leaves)
-        for section, key in CHOSEN.items():
-            kind = parts[section].pop(key)
-            parts[section] = {key: kind, "options": tuple(parts[section].items())}
-        made = {section: PARTS[section](**values) for section, values in parts.items()}
+        data, model, train, memory, method = by_section(leaves).values()
         return cls(
-            name=name, scale=scale, sources=dict(sources), overrides=dict(overrides or {}), **made
+            name=name,
+            scale=scale,
+            data=DataRecipe(**data),
+            model=ModelRecipe(model.pop("kind"), tuple(model.items())),
+            train=TrainRecipe(**train),
+            memory=MemoryRecipe(**memory),
+            method=MethodRecipe(method.pop("name"), tuple(method.items())),
+            sources=dict(sources),
+            **about,
         )
 
     def as_dict(self) -> Json:
@@ -414,7 +319,7 @@ class Recipe:
         Returns:
             A dict that `from_dict` reads.
         """
-        recipe = {"name": self.name, "scale": self.scale, **by_part(self.leaves())}
+        recipe = {"name": self.name, "scale": self.scale, **by_section(self.leaves())}
         recipe |= {"sources": dict(self.sources), "overrides": dict(self.overrides)}
         if self.paths:
             recipe["own"] = dict(self.paths)
@@ -435,33 +340,32 @@ class Recipe:
         Raises:
             ValueError: If values are missing or not allowed.
         """
-        missing = [key for key in ("name", "scale", *PARTS, "sources") if key not in held]
+        missing = [key for key in ("name", "scale", *SECTIONS, "sources") if key not in held]
         if missing:
             raise ValueError(f"Not a recipe: it lacks {', '.join(missing)}.")
         leaves = {
             f"{section}.{name}": plain(value)
-            for section in PARTS
+            for section in SECTIONS
             for name, value in held[section].items()
         }
-        known = leaf_options(*(leaves.get(f"{section}.{key}") for section, key in CHOSEN.items()))
-        leaves = {leaf: value for leaf, value in leaves.items() if leaf in known}
-        overrides, paths = (
-            {leaf: plain(value) for leaf, value in held.get(key, {}).items()}
-            for key in ("overrides", "own")
-        )
-        return replace(
-            cls.of(held["name"], held["scale"], leaves, held["sources"], overrides),
-            paths=paths,
+        known = leaf_options(leaves.get("model.kind"), leaves.get("method.name"))
+        return cls.of(
+            held["name"],
+            held["scale"],
+            {leaf: value for leaf, value in leaves.items() if leaf in known},
+            held["sources"],
+            overrides={leaf: plain(value) for leaf, value in held.get("overrides", {}).items()},
+            paths={name: plain(value) for name, value in held.get("own", {}).items()},
             base=held.get("base"),
         )
 
 
-def by_part(leaves: Mapping[str, Value]) -> dict[str, Json]:
-    parts: dict[str, Json] = {section: {} for section in PARTS}
+def by_section(leaves: Mapping[str, Value]) -> dict[str, Json]:
+    sections: dict[str, Json] = {section: {} for section in SECTIONS}
     for leaf, value in leaves.items():
         section, name = leaf.split(".", 1)
-        parts[section][name] = value
-    return parts
+        sections[section][name] = value
+    return sections
 
 
 def plain(value: Value | list) -> Value:
@@ -470,16 +374,13 @@ def plain(value: Value | list) -> Value:
 
 @cache
 def fixed_options() -> dict[str, Option]:
-    """What the leaves may be that every recipe has."""
+    """What the leaves of every recipe may be."""
     options = {}
-    for section, cls in PARTS.items():
-        for name, annotation in get_type_hints(cls).items():
-            if name != "options":
-                types = get_args(annotation) or (annotation,)
-                if float in types:
-                    types = tuple(one for one in types if one is not int)  # 0 for 0.0
-                leaf = f"{section}.{name}"
-                options[leaf] = Option(None, types, CHOICES.get(leaf, ()))
+    for section, cls in SECTIONS.items():
+        for entry in fields(cls):
+            if entry.name != "options":
+                types, choices = allowed_by(entry.type)
+                options[f"{section}.{entry.name}"] = Option(None, tuple(types), choices)
     return options
 
 
@@ -488,10 +389,151 @@ def leaf_options(model: Value, method: Value) -> dict[str, Option]:
     its options.
     """
     options = dict(fixed_options())
-    for section, chosen, read in (
-        ("model", model, model_options),
-        ("method", method, method_options),
-    ):
-        if chosen is not None:
-            options |= {f"{section}.{name}": option for name, option in read(str(chosen)).items()}
+    if model is not None:
+        options |= {f"model.{name}": option for name, option in model_options(str(model)).items()}
+    if method is not None:
+        of_method = method_options(str(method))
+        options |= {f"method.{name}": option for name, option in of_method.items()}
     return options
+
+
+# Checks of values that depend on each other
+
+
+def check_numbers(section: str, values: Mapping[str, object]) -> None:
+    """Refuse numbers that are not finite, negative, or 0 where that makes no sense."""
+    for name, value in values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            zero = value == 0 and name in MAY_BE_ZERO
+            if not zero and not 0 < value < math.inf:
+                rule = "0 or more" if name in MAY_BE_ZERO else "a number above 0"
+                raise ValueError(f"{section}.{name} must be {rule}, got {value!r}.")
+
+
+def check_data(data: DataRecipe) -> None:
+    if data.base_fraction not in (0, 0.5):
+        raise ValueError(f"data.base_fraction must be 0 or 0.5, got {data.base_fraction!r}.")
+    if data.hold_out is not None and data.test_per_class is not None:
+        raise ValueError(
+            f"data.hold_out ({data.hold_out}) replaces the test images: data.test_per_class must "
+            f"be none, got {data.test_per_class}."
+        )
+    if data.hold_out is not None and data.hold_out >= (data.train_per_class or math.inf):
+        raise ValueError(
+            f"data.hold_out must be below data.train_per_class ({data.train_per_class}), got "
+            f"{data.hold_out}."
+        )
+
+
+def check_train(train: TrainRecipe) -> None:
+    drops = list(train.drops_at)
+    if drops != sorted(drops) or not all(0 < fraction < 1 for fraction in drops):
+        raise ValueError(
+            "train.drops_at must be increasing fractions of the epochs between 0 and 1, got "
+            f"{train.drops_at}."
+        )
+    for name, other, needed in NEEDED_WITH:
+        value, present = getattr(train, name), getattr(train, other)
+        if (value in (None, ())) == (present == needed):
+            rule = "is needed with" if present == needed else "has no effect without"
+            raise ValueError(
+                f"train.{name} {rule} {other}={needed}; got {name}={value}, {other}={present}."
+            )
+    if train.warm_up_lr is not None and not train.warm_up_epochs:
+        raise ValueError("train.warm_up_lr has no effect without warm_up_epochs of 1 or more.")
+    if train.schedule_delay and train.schedule == "constant" and not train.warm_up_epochs:
+        raise ValueError(
+            f"train.schedule_delay is {train.schedule_delay}, but a constant rate without warm-up "
+            "has nothing to delay."
+        )
+
+
+def check_memory(method: str, memory: MemoryRecipe) -> None:
+    mem_size, per_class = memory.mem_size, memory.per_class
+    if mem_size is not None and per_class is not None:
+        raise ValueError(
+            f"memory: give mem_size or per_class, not both; got {mem_size} and {per_class}."
+        )
+    if without_memory(method) != (mem_size is None and per_class is None):
+        rule = "keeps no memory" if without_memory(method) else "needs mem_size or per_class"
+        raise ValueError(f"{method} {rule}; got {memory}.")
+    if total_only(method) and per_class is not None:
+        raise ValueError(f"{method} takes mem_size, not per_class; got per_class={per_class}.")
+
+
+# Pre-training
+
+DTYPES = ("float16", "float32")
+WARM_UP = 3  # epochs, if there are more
+
+
+def setting(default: Any, help: str) -> Any:
+    """A value of the recipe, with a sentence for the command line."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRecipe:
+    """A masked-autoencoder pre-training. The defaults are those of the weights `small-mae`; the
+    warm-up takes three epochs, or all but one if there are fewer.
+
+    Raises:
+        ValueError: A value is out of its range.
+
+    Example:
+        >>> PretrainRecipe(epochs=100).lr
+        0.001
+    """
+
+    epochs: int = setting(40, "Number of passes over the images.")
+    backbone: str = setting("vit_tiny_patch16_224", "Name of a plain ViT of timm.")
+    image_size: int = setting(32, "Images are resized to squares of this side, in pixels.")
+    patch_size: int = setting(8, "Side of a patch, in pixels.")
+    msa_blocks: int = setting(6, "Number of blocks of the encoder.")
+    mask_ratio: float = setting(0.75, "Share of the patches that is masked.")
+    decoder_blocks: int = setting(2, "Number of blocks of the decoder.")
+    decoder_dim: int = setting(96, "Width of the decoder.")
+    decoder_heads: int = setting(3, "Number of attention heads of the decoder.")
+    batch_size: int = setting(256, "Batch size; an incomplete last batch is left out.")
+    lr: float = setting(1e-3, "Highest learning rate of AdamW.")
+    weight_decay: float = setting(0.05, "Weight decay of AdamW; not for norms and biases.")
+    warm_up_epochs: int = setting(
+        None,
+        f"Epochs in which the learning rate rises  [default: {WARM_UP}, or epochs - 1 if less]",
+    )
+    smallest_crop: float = setting(0.4, "Smallest area of a random crop; 1 is the whole image.")
+    dtype: str = setting("float32", "Data type of the weights file: float16 or float32.")
+
+    def __post_init__(self) -> None:
+        if self.warm_up_epochs is None:
+            object.__setattr__(self, "warm_up_epochs", min(WARM_UP, self.epochs - 1))
+        check_numbers("pretrain", vars(self))
+        lookup(dict.fromkeys(DTYPES), self.dtype, "pretrain.dtype")
+        for name in ("mask_ratio", "smallest_crop"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"pretrain.{name} must be at most 1, got {getattr(self, name)}.")
+        if self.warm_up_epochs >= self.epochs:
+            raise ValueError(
+                f"pretrain.warm_up_epochs must be below epochs ({self.epochs}), got "
+                f"{self.warm_up_epochs}."
+            )
+
+    def as_dict(self) -> Json:
+        """The values by name."""
+        return asdict(self)
+
+
+def is_pretraining(values: Record) -> bool:
+    """Whether these are the values of a pre-training, not of a recipe."""
+    return "mask_ratio" in values
+
+
+def pretrain_command(values: Record, seed: int, out: str) -> str:
+    """The command of a pre-training in a folder, with DATA for its images."""
+    defaults = PretrainRecipe(epochs=values["epochs"]).as_dict() | {"epochs": None}
+    changed = {name: values[name] for name in defaults if values[name] != defaults[name]}
+    words = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in {"out": out, "seed": seed, **changed}.items()
+    ]
+    return shlex.join(["hfc", "pretrain", "DATA", *words])

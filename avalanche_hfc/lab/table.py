@@ -20,12 +20,10 @@ from avalanche_hfc.lab import (
     override,
     recipe,
 )
-from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.options import UPPER_BOUNDS, is_user_method, without_memory
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.run_folder import RunFolder
-from avalanche_hfc.lab.signatures import without_memory
 from avalanche_hfc.lab.tables import spec_of
-from avalanche_hfc.lab.user_methods import is_user_method
 
 
 class TableRun(NamedTuple):

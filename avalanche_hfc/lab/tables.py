@@ -2,10 +2,12 @@
 are columns of experiments/paper.csv.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from avalanche_hfc.lab.names import Spec
+from avalanche_hfc.lab.names import BACKBONES, MEM_SIZES, Spec
 from avalanche_hfc.lab.options import (
     CANNOT_RUN,
     METHODS,
@@ -14,7 +16,6 @@ from avalanche_hfc.lab.options import (
     WITHOUT_LOSSES,
     WITHOUT_MEMORY,
 )
-from avalanche_hfc.lab.settings import MEM_SIZES
 
 EIGHT = ("icarl", "bic", "podnet", "ssil", "podnet-cscct", "foster", "afc", "dytox")
 SEVEN = EIGHT[:-1]  # those with a CNN of their own
@@ -28,7 +29,6 @@ STEPS: dict[str, dict[float | int, tuple[int, ...]]] = {  # data set: base fract
     "imagenet1000": {0: (5, 10)},
 }
 MEMORY = {"cifar100": 2000, "imagenet100": 2000, "imagenet1000": 20000}
-PER_CLASS = {"paper": 20, "demo": 2}
 FURTHER_PROTOCOLS = ("hfc", "herding-replay", "icarl", "podnet", "foster", "dytox", "ncm")
 WITH_MEMORY = ("hfc", "herding-replay", "icarl", "podnet")
 IN_SHORT = ("hfc", "herding-replay", "podnet", "ncm")
@@ -181,51 +181,46 @@ FURTHER["practical"] += [
 ]
 
 
-def spec_of(cell: PaperCell, scale: str) -> Spec:
-    """The recipe that fills a cell of the paper. Joint training is one training on all classes,
-    which the paper prints under every T.
+def spec_of(cell: PaperCell, scale: str, variant: str = "") -> Spec:
+    """The recipe that fills a cell at a scale. Joint training is one training on all classes, which
+    the paper prints under every T.
     """
-    demo = scale == "demo"
-    dataset, num_steps = ("digits", 5) if demo else (cell.dataset, cell.num_steps)
-    per_class = None if cell.per_class is None else PER_CLASS[scale]
-    backbone = (
-        "resnet-32" if demo and cell.backbone == "resnet-18" else cell.backbone
-    )  # small images, a third of the time
+    dataset, base_fraction, num_steps = cell.dataset, cell.base_fraction, cell.num_steps
+    per_class = None if cell.row in WITHOUT_MEMORY else cell.per_class
+    backbone = "vit-base" if cell.backbone.startswith("vit-small") else cell.backbone
+    if scale == "demo":
+        dataset, num_steps, per_class = "digits", 5, per_class and 2
+        backbone = "resnet-32" if backbone == "resnet-18" else backbone  # a third of the time
     if cell.row in UPPER_BOUNDS:
-        return Spec(dataset, 0, 1, None, cell.row, cell.losses, backbone, scale)
-    if cell.row in WITHOUT_MEMORY:
-        per_class = None
+        base_fraction, num_steps = 0, 1
     return Spec(
-        dataset, cell.base_fraction, num_steps, per_class, cell.row, cell.losses, backbone, scale
+        dataset,
+        base_fraction,
+        num_steps,
+        per_class,
+        cell.row,
+        cell.losses,
+        backbone,
+        scale,
+        variant,
     )
 
 
-def cells_at(cells: list[PaperCell], scale: str) -> list[TableCell]:
-    """The cells that scale paper or demo has: all, but with ten classes one column for each base
-    fraction, the first. Their recipes are noted.
+def cells_at(cells: Iterable[PaperCell], scale: str, variant: str = "") -> list[TableCell]:
+    """The cells with the recipes that fill them, which are noted in `SPECS`. With ten classes there
+    is one column for each base fraction, the first.
     """
     if scale == "demo":
-        cells = [*{cell._replace(num_steps=0): cell for cell in reversed(cells)}.values()][::-1]
-    return noted(cells, [spec_of(cell, scale) for cell in cells])
-
-
-def noted(cells: Iterable[PaperCell], specs: Sequence[Spec]) -> list[TableCell]:
-    """The cells with their recipes, which are noted in `SPECS`."""
-    SPECS.update({spec.name: spec for spec in specs})
-    return [TableCell(cell, spec.name) for cell, spec in zip(cells, specs, strict=True)]
-
-
-def at_scales(
-    tables: Mapping[str, list[PaperCell]], scales: Iterable[str]
-) -> dict[str, dict[str, list[TableCell]]]:
-    """The paper's cells of each table at these scales."""
-    return {
-        table: {scale: cells_at(cells, scale) for scale in scales}
-        for table, cells in tables.items()
-    }
-
-
-# The scales small and medium: cells of their own, under their own names
+        columns: dict[PaperCell, PaperCell] = {}
+        for cell in cells:
+            columns.setdefault(cell._replace(num_steps=0), cell)
+        cells = columns.values()
+    entries = []
+    for cell in cells:
+        spec = spec_of(cell, scale, variant)
+        SPECS[spec.name] = spec
+        entries.append(TableCell(cell, spec.name))
+    return entries
 
 
 def small_cells(
@@ -237,46 +232,43 @@ def small_cells(
     variant: str = "",
     scale: str = "small",
 ) -> list[TableCell]:
-    """Cells of these rows under some protocols, each (base fraction, number of steps)."""
-    model = "vit-small, random weights" if variant == "random" else "vit-small"
+    """Cells of the scales small and medium: rows under some protocols, each (base fraction, number
+    of steps).
+    """
+    backbone = "vit-small, random weights" if variant == "random" else "vit-small"
     mem_size = MEM_SIZES[scale] if per_class is None else None
     cells = [
-        PaperCell(row, losses, model, "cifar100", *protocol, mem_size, per_class)
+        PaperCell(row, losses, backbone, "cifar100", *protocol, mem_size, per_class)
         for row in rows
         for protocol in protocols
     ]
-    return noted(cells, [small_spec(cell, scale, variant) for cell in cells])
-
-
-def small_spec(cell: PaperCell, scale: str, variant: str) -> Spec:
-    base_fraction, num_steps = cell.base_fraction, cell.num_steps
-    if cell.row in UPPER_BOUNDS:
-        base_fraction, num_steps = 0, 1
-    return Spec(
-        "cifar100",
-        base_fraction,
-        num_steps,
-        cell.per_class,
-        cell.row,
-        cell.losses,
-        "vit-base",
-        scale,
-        variant,
-    )
+    return cells_at(cells, scale, variant)
 
 
 SPECS: dict[str, Spec] = {}  # every recipe by its name
-TABLES = at_scales(PAPER, ("paper", "demo"))
-"""The tables of the paper: name, then scale, then cells."""
-FURTHER_TABLES = at_scales(FURTHER, ("paper", "demo"))
-"""Tables that the paper does not have: name, then scale, then cells."""
-ON_DIGITS = {  # tables of the scale demo alone
-    "methods": METHODS_ON_DIGITS,
-    "demo": [
-        cell for cell in METHODS_ON_DIGITS if cell.row in DEMO_METHODS and cell.losses == "host"
-    ],
+TABLES = {
+    table: {scale: cells_at(cells, scale) for scale in ("paper", "demo")}
+    for table, cells in PAPER.items()
 }
-FURTHER_TABLES |= at_scales(ON_DIGITS, ("demo",))
+"""The tables of the paper: name, then scale, then cells."""
+FURTHER_TABLES = {
+    table: {scale: cells_at(cells, scale) for scale in ("paper", "demo")}
+    for table, cells in FURTHER.items()
+}
+"""Tables that the paper does not have: name, then scale, then cells."""
+FURTHER_TABLES |= {
+    "methods": {"demo": cells_at(METHODS_ON_DIGITS, "demo")},
+    "demo": {
+        "demo": cells_at(
+            [
+                cell
+                for cell in METHODS_ON_DIGITS
+                if cell.row in DEMO_METHODS and cell.losses == "host"
+            ],
+            "demo",
+        )
+    },
+}
 ALL_PROTOCOLS = ((0, 5), (0, 10), (0.5, 5), (0.5, 10))
 HOSTS = tuple(row for row in METHODS if row not in WITHOUT_LOSSES)
 AT_SMALL = {
@@ -315,3 +307,72 @@ AT_SMALL = {
 for _table, _cells in AT_SMALL.items():
     (TABLES if _table in TABLES else FURTHER_TABLES).setdefault(_table, {})["small"] = _cells
 FURTHER_TABLES["comparison"]["medium"] = small_cells(IN_SHORT, ((0, 10),), scale="medium")
+ALL_TABLES = {**TABLES, **FURTHER_TABLES}
+
+
+# For reading
+
+
+def tables_of(name: str) -> list[str]:
+    """The tables that a recipe has a cell in."""
+    return [
+        table
+        for table, scales in ALL_TABLES.items()
+        for entries in scales.values()
+        if any(entry.recipe == name for entry in entries)
+    ]
+
+
+def matching(pattern: str) -> dict[tuple[str, str], list[str]]:
+    """(table, scale) -> names that match a shell pattern or contain a text. Each name stands under
+    its first table.
+    """
+    shell_pattern = pattern if any(sign in pattern for sign in "*?[") else f"*{pattern}*"
+    by_table: dict[tuple[str, str], list[str]] = {}
+    listed: set[str] = set()
+    for table, scales in ALL_TABLES.items():
+        for scale, entries in scales.items():
+            names = dict.fromkeys(entry.recipe for entry in entries)
+            new = [name for name in names if fnmatchcase(name, shell_pattern)]
+            by_table[table, scale] = [name for name in new if name not in listed]
+            listed.update(new)
+    if not listed:
+        near = get_close_matches(pattern, SPECS, n=4, cutoff=0.4)
+        hint = f" Near ones: {', '.join(near)}." if near else ""
+        raise ValueError(
+            f"No recipe matches {pattern!r}.{hint} `hfc list` shows all, and how recipes for "
+            "your data and methods are named."
+        )
+    return {heading: names for heading, names in by_table.items() if names}
+
+
+def digest() -> dict[tuple[str, str], list[str]]:
+    """(table, scale) -> all its names, written with a shell's braces."""
+    return {
+        (table, scale): braced(entries)
+        for table, scales in ALL_TABLES.items()
+        for scale, entries in scales.items()
+    }
+
+
+def braced(entries: list[TableCell]) -> list[str]:
+    """The names of some cells as few lines, each of which a shell expands to names that exist."""
+    steps: dict[tuple, dict[str, list[int]]] = {}
+    for spec in dict.fromkeys(SPECS[entry.recipe] for entry in entries):
+        row = spec.row + ("+hfc" if spec.losses == "hfc" else "")
+        alike = steps.setdefault(tuple(spec._replace(num_steps=0, row="", losses="host")), {})
+        alike.setdefault(row, []).append(spec.num_steps)
+    lines = []
+    for key, rows in steps.items():
+        spec = Spec(*key)
+        same: dict[tuple[int, ...], list[str]] = {}
+        for row, numbers_of_steps in rows.items():
+            same.setdefault(tuple(numbers_of_steps), []).append(row)
+        for numbers, names in same.items():
+            protocol = spec.protocol(braces([str(number) for number in numbers]))
+            lines.append(f"{protocol}-{braces(names)}{BACKBONES[spec.backbone]}@{spec.scale}")
+    return lines
+
+
+def braces(alternatives: list[str]) -> str:
+    return alternatives[0] if len(alternatives) == 1 else "{" + ",".join(alternatives) + "}"

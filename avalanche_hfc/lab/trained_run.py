@@ -26,7 +26,7 @@ from avalanche_hfc.lab.protocol import runnable
 from avalanche_hfc.lab.rows import Damaged
 from avalanche_hfc.lab.run import check_device, load_state
 from avalanche_hfc.lab.run_folder import RunFolder, recipe_of
-from avalanche_hfc.models.cosine import closeness
+from avalanche_hfc.models.heads import closeness
 from avalanche_hfc.plugins.features import feature_function
 
 

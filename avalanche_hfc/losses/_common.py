@@ -1,10 +1,12 @@
-"""Helpers of every loss: precision, column sets derived from `steps`, and means over groups.
+"""Helpers of every loss: precision, column sets derived from `steps`, means over groups, and
+unit vectors.
 
 `b` samples, `C` columns; a column is a class id. `steps (C,)` holds the step that introduced each
 class, -1 for classes not seen yet; the largest is the current step. Nothing here copies a tensor's
 value to the host.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -12,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+Maps = Sequence[Float[Tensor, "b _ _ _"]]
 
 
 def check_choice(caller: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -135,3 +139,35 @@ class ClassGroups(NamedTuple):
     def num_present(self) -> Int[Tensor, ""]:
         """Number of classes present."""
         return (self.first == torch.arange(len(self.first), device=self.first.device)).sum()
+
+
+# Pairs of feature maps of student and teacher, and unit vectors: POD, AFC and CSCCT
+
+
+def squared_pairs(maps: Maps, teacher_maps: Maps, caller: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """The squares of each map and of the teacher's map, which carries no gradient.
+
+    Raises a ValueError if the shapes differ.
+    """
+    shapes, teacher_shapes = [tuple(a.shape) for a in maps], [tuple(a.shape) for a in teacher_maps]
+    if not shapes or shapes != teacher_shapes:
+        raise ValueError(
+            f"{caller}: maps have the shapes {shapes}, teacher_maps {teacher_shapes}. Give "
+            "one or more, the same."
+        )
+    return (
+        (full_precision(a).square(), full_precision(b.detach()).square())
+        for a, b in zip(maps, teacher_maps, strict=True)
+    )
+
+
+def unit(vectors: Float[Tensor, "*n D"]) -> Float[Tensor, "*n D"]:
+    """Vectors of length 1; zeros stay."""
+    return F.normalize(full_precision(vectors), dim=-1)
+
+
+def unit_distance(
+    vectors: Float[Tensor, "*n D"], teacher: Float[Tensor, "*n D"]
+) -> Float[Tensor, "*n"]:
+    """‖v̂ - v̂°‖₂, not squared. Its gradient is 0 where both agree."""
+    return torch.linalg.vector_norm(unit(vectors) - unit(teacher), dim=-1)

@@ -10,8 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from avalanche_hfc._compiled import compilable
-from avalanche_hfc.losses._common import full_precision, outside_autocast
-from avalanche_hfc.losses._features import Maps, squared_pairs, unit_distance
+from avalanche_hfc.losses._common import (
+    Maps,
+    full_precision,
+    outside_autocast,
+    squared_pairs,
+    unit_distance,
+)
 
 Importance = Sequence[Float[Tensor, "_"]]
 

@@ -17,8 +17,8 @@ from avalanche_hfc.losses._common import (
     log_probabilities,
     old_columns,
     outside_autocast,
+    unit,
 )
-from avalanche_hfc.losses._features import unit
 from avalanche_hfc.losses.distillation import divergence
 
 

@@ -15,14 +15,17 @@ from torch import Tensor
 from avalanche_hfc._checks import checked
 from avalanche_hfc._compiled import compilable
 from avalanche_hfc.losses._common import (
+    Maps,
     check_choice,
     full_precision,
     new_columns,
     only,
     outside_autocast,
     seen_columns,
+    squared_pairs,
+    unit,
+    unit_distance,
 )
-from avalanche_hfc.losses._features import Maps, squared_pairs, unit, unit_distance
 from avalanche_hfc.losses.compensation import target_gradient
 
 

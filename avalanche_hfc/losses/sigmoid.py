@@ -23,10 +23,15 @@ from avalanche_hfc.losses._common import (
     outside_autocast,
     seen_columns,
 )
-from avalanche_hfc.losses._prototypes import check_average, prototype_terms, relation_average
 from avalanche_hfc.losses.compensation import weights_from_gradient
 from avalanche_hfc.losses.official import mean_bce
-from avalanche_hfc.losses.relation import checked_teacher, widen
+from avalanche_hfc.losses.relation import (
+    check_average,
+    checked_teacher,
+    prototype_terms,
+    relation_average,
+    widen,
+)
 
 
 @checked

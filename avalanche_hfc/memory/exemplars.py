@@ -9,7 +9,7 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import Options, State
-from avalanche_hfc.memory.herding import check_rule, herding_order
+from avalanche_hfc.memory.herding import RULES, herding_order
 
 SHARES = {
     "floor": "⌊total / classes⌋ of each class",
@@ -57,22 +57,14 @@ class ExemplarMemory:
         share: str = "floor",
         hold_out: float = 0.0,
     ):
-        if (total is None) == (per_class is None):
+        budget = per_class if total is None else total
+        if None not in (total, per_class) or not isinstance(budget, int) or budget < 1:
             raise ValueError(
-                "ExemplarMemory: give exactly one of total and per_class, got "
-                f"total={total}, per_class={per_class}."
+                "ExemplarMemory: give exactly one of total and per_class, a whole number of 1 or "
+                f"more, got total={total!r}, per_class={per_class!r}."
             )
-        for name, value in (("total", total), ("per_class", per_class)):
-            if value is not None and (
-                not isinstance(value, int) or isinstance(value, bool) or value < 1
-            ):
-                raise ValueError(
-                    f"ExemplarMemory: {name} must be a whole number of 1 or more, got {value!r}."
-                )
-        check_rule(rule)
+        lookup(RULES, rule, "herding rule")
         lookup(SHARES, share, "share")
-        if share == "exact" and total is None:
-            raise ValueError("ExemplarMemory: share='exact' divides a total; per_class is given.")
         if not 0 <= hold_out < 1:
             raise ValueError(f"ExemplarMemory: hold_out must be in [0, 1), got {hold_out}.")
         self.total = total
@@ -120,22 +112,9 @@ class ExemplarMemory:
             positions: Positions of the same images in the training data, shape ``(n,)``.
 
         Raises:
-            ValueError: If the class is in the memory already, the numbers of features and positions
-                differ, or there is no room. The memory is then unchanged.
+            ValueError: If the class is in the memory already, or there is no room. The memory is
+                then unchanged.
         """
-        if positions.is_floating_point():
-            raise ValueError(
-                f"ExemplarMemory: positions must be whole numbers, got {positions.dtype}."
-            )
-        if len(features) != len(positions):
-            raise ValueError(
-                f"ExemplarMemory: class {class_id} has {len(features)} features and "
-                f"{len(positions)} positions."
-            )
-        if class_id in self._ranked:
-            raise ValueError(
-                f"ExemplarMemory: class {class_id} is in the memory already. A class is given once."
-            )
         announced = class_id in self._reserved
         num_classes = len(self._ranked) + len(self._reserved) + (not announced)
         limit = self._limit(num_classes, len(self._ranked))
@@ -272,35 +251,16 @@ class ExemplarMemory:
             state: A dictionary from `state_dict`.
 
         Raises:
-            ValueError: If entries are missing, the settings differ, or the budget is exceeded. The
-                memory is then unchanged.
+            ValueError: If the settings differ. The memory is then unchanged.
         """
-        missing = self.state_dict().keys() - state.keys()
-        if missing:
-            raise ValueError(f"ExemplarMemory: the state lacks {sorted(missing)}.")
         for name, setting in self.settings().items():
             if state[name] != setting:
                 raise ValueError(
                     f"ExemplarMemory: the state has {name}={state[name]!r}, this memory "
                     f"{setting!r}."
                 )
-        classes, positions = state["classes"], state["positions"]
-        if len(classes) != len(positions):
-            raise ValueError(
-                f"ExemplarMemory: the state has {len(classes)} classes and {len(positions)} "
-                "lists of positions."
-            )
-        ranked = {
+        self._ranked = {
             int(class_id): kept.to("cpu", torch.int64).clone()
-            for class_id, kept in zip(classes, positions, strict=True)
+            for class_id, kept in zip(state["classes"], state["positions"], strict=True)
         }
-        reserved = {int(class_id) for class_id in state["reserved"]}
-        num_classes = len(ranked) + len(reserved)
-        for rank, kept in enumerate(ranked.values()):
-            limit = self._limit(num_classes, rank)
-            if len(kept) > limit:
-                raise ValueError(
-                    f"ExemplarMemory: the state holds {len(kept)} exemplars of one class, "
-                    f"{limit} are allowed."
-                )
-        self._ranked, self._reserved = ranked, reserved
+        self._reserved = {int(class_id) for class_id in state["reserved"]}

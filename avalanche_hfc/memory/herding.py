@@ -50,8 +50,7 @@ def herding_order(
         Row numbers of the chosen images, shape ``(min(count, n),)``, int64, on the CPU.
 
     Raises:
-        ValueError: If the rule is unknown, `count` is negative, or `features` is empty or not
-            finite.
+        ValueError: If the rule is unknown, or a feature is not finite.
 
     Example:
         >>> import torch
@@ -60,18 +59,9 @@ def herding_order(
         >>> herding_order(features, 2)
         tensor([1, 0])
     """
-    check_rule(rule)
-    if count < 0:
-        raise ValueError(f"herding_order: count must be 0 or more, got {count}.")
-    if len(features) == 0:
-        raise ValueError("herding_order: features has no rows. A class needs at least one image.")
+    choose = lookup(RULES, rule, "herding rule")
     scaled = _Raw(features) if rule == "raw" else _Unit(features)
-    return torch.as_tensor(RULES[rule](scaled, min(count, len(features))), dtype=torch.int64)
-
-
-def check_rule(rule: str) -> None:
-    """Raise a ValueError that names the known rules if this one is unknown."""
-    lookup(RULES, rule, "herding rule")
+    return torch.as_tensor(choose(scaled, min(count, len(features))), dtype=torch.int64)
 
 
 class _Unit:

@@ -1,7 +1,6 @@
 """Counts of one evaluation, the metrics computed from them, and Avalanche plugin metrics."""
 
-from avalanche_hfc.metrics.counts import StepCounts
-from avalanche_hfc.metrics.evaluation import evaluate
+from avalanche_hfc.metrics.evaluation import StepCounts, evaluate
 from avalanche_hfc.metrics.plugin_metrics import (
     average_incremental_accuracy_metrics,
     forgetting_heterogeneity_metrics,

@@ -23,7 +23,7 @@ from avalanche.evaluation.metric_utils import (
 from torch import Tensor
 
 from avalanche_hfc._types import Strategy
-from avalanche_hfc.metrics.counts import SeenColumns, StepCounts, count
+from avalanche_hfc.metrics.evaluation import SeenColumns, StepCounts, count
 from avalanche_hfc.metrics.summary import (
     average_incremental_accuracy,
     mean_forgetting_heterogeneity,

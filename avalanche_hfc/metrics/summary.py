@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from avalanche_hfc.metrics.counts import StepCounts
+from avalanche_hfc.metrics.evaluation import StepCounts
 
 
 def accuracy(counts: StepCounts) -> float:

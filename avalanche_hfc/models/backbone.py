@@ -1,26 +1,27 @@
-"""A timm VisionTransformer by name, with a check of every value a user passes."""
+"""A timm VisionTransformer by name, and timm's weights of it: from the cache of Hugging Face, else
+downloaded in one try.
+"""
 
 import difflib
-import inspect
+import hashlib
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import timm
-from timm.models import get_pretrained_cfg, is_model_in_modules
+from huggingface_hub import (
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from timm.models import get_pretrained_cfg
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
-from avalanche_hfc.models.download import weights_file
-
 Size = int | tuple[int, int] | None
-PLAIN_MODULES = ("vision_transformer", "deit")  # of timm.models, where its VisionTransformers are
-RESERVED_ARGUMENTS = {
-    "img_size": "pass image_size",
-    "patch_size": "pass patch_size",
-    "num_classes": "the head grows with the classes",
-    "block_fn": "plain blocks only",
-    "device": "move the whole model",
-    "dtype": "convert the whole model",
-}
+FILE = "model.safetensors"
+SHA256 = re.compile("[0-9a-f]{64}")  # the name of a large file in the cache is its checksum
 
 
 def build_backbone(
@@ -35,10 +36,27 @@ def build_backbone(
 
     `pretrained` downloads timm's weights.
     """
-    check_name(name)
-    check_family(name)
-    check_options(options)
-    vit = _create(name, image_size, patch_size, options, pretrained=pretrained)
+    arguments = dict(options)
+    if not arguments.get("class_token", True):
+        arguments.setdefault("global_pool", "")  # timm's default pools by the class token
+    if not timm.is_model(name):
+        raise ValueError(f"Unknown backbone {name!r}. {similar_names(name)}")
+    if pretrained:
+        arguments["pretrained_cfg_overlay"] = {"file": str(weights_file(name))}
+    try:
+        vit = timm.create_model(
+            name,
+            pretrained=pretrained,
+            num_classes=0,
+            img_size=image_size,
+            patch_size=patch_size,
+            **arguments,
+        )
+    except (AssertionError, RuntimeError, TypeError) as error:
+        asked = f"image_size={image_size}, patch_size={patch_size}, backbone_options={arguments}"
+        raise ValueError(
+            f"timm cannot build {name!r} with {asked}: {error}. {similar_names(name)}"
+        ) from error
     check_plain(name, vit)
     check_divisible(vit)
     if isinstance(vit.norm, nn.Identity):  # averaging ViTs have their last norm after the pooling
@@ -47,84 +65,21 @@ def build_backbone(
     return vit
 
 
-def _create(
-    name: str,
-    image_size: Size,
-    patch_size: Size,
-    options: Mapping[str, object],
-    *,
-    pretrained: bool,
-) -> VisionTransformer:
-    arguments = dict(options)
-    if not arguments.get("class_token", True):
-        arguments.setdefault("global_pool", "")  # timm's default pools by the class token
-    if pretrained:
-        arguments["pretrained_cfg_overlay"] = {"file": str(weights_file(name))}
-    try:
-        return timm.create_model(
-            name,
-            pretrained=pretrained,
-            num_classes=0,
-            img_size=image_size,
-            patch_size=patch_size,
-            **arguments,
-        )
-    except (AssertionError, TypeError) as error:
-        asked = f"image_size={image_size}, patch_size={patch_size}, backbone_options={arguments}"
-        raise ValueError(f"timm cannot build {name!r} with {asked}: {error}") from error
+def similar_names(name: str) -> str:
+    known = [*timm.list_models("*vit*"), *timm.list_pretrained("*vit*")]
+    near = difflib.get_close_matches(name, known, n=5)
+    return f"Did you mean {', '.join(near)}?" if near else ""
 
 
-def check_name(name: str) -> None:
-    """Raise a ValueError that suggests similar names if timm has no such model."""
-    if timm.is_model(name) and _has_tag(name):
-        return
-    near = difflib.get_close_matches(
-        name, timm.list_models("*vit*") + timm.list_pretrained("*vit*"), n=5
-    )
-    hint = (
-        f"Did you mean {', '.join(near)}?" if near else "timm.list_models('vit_*') lists the names."
-    )
-    raise ValueError(f"Unknown backbone {name!r}. {hint}")
-
-
-def _has_tag(name: str) -> bool:
-    try:
-        return get_pretrained_cfg(name) is not None or "." not in name
-    except RuntimeError:
-        return False
-
-
-def check_family(name: str) -> None:
-    """Raise a ValueError unless the model is a plain VisionTransformer."""
-    if not is_model_in_modules(name, PLAIN_MODULES):
+def check_plain(name: str, vit: nn.Module) -> None:
+    """Raise a ValueError unless the model consists of timm's plain blocks and keeps all patches."""
+    if not isinstance(vit, VisionTransformer) or any(
+        type(block) is not Block for block in vit.blocks
+    ):
         raise ValueError(
             f"Backbone {name!r} is not one of timm's plain VisionTransformers, such as "
             "vit_base_patch16_224.mae."
         )
-
-
-def check_options(options: Mapping[str, object]) -> None:
-    """Raise a ValueError unless every key is an argument of timm's VisionTransformer."""
-    known = sorted(
-        set(inspect.signature(VisionTransformer.__init__).parameters)
-        - {"self", *RESERVED_ARGUMENTS}
-    )
-    for key in options:
-        if key in RESERVED_ARGUMENTS:
-            raise ValueError(
-                f"backbone_options: {key!r} is not an option: {RESERVED_ARGUMENTS[key]}."
-            )
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=3)
-            hint = f"Did you mean {', '.join(near)}?" if near else f"Known: {', '.join(known)}."
-            raise ValueError(f"backbone_options: unknown key {key!r}. {hint}")
-
-
-def check_plain(name: str, vit: VisionTransformer) -> None:
-    """Raise a ValueError unless the model consists of timm's plain blocks and keeps all patches."""
-    other = next((type(block).__name__ for block in vit.blocks if type(block) is not Block), None)
-    if other is not None:
-        raise ValueError(f"Backbone {name!r} is made of {other}; only timm's plain Block will do.")
     if not isinstance(vit.patch_drop, nn.Identity):
         raise ValueError(
             "backbone_options: patch_drop_rate must be 0: TSAViT gives the tokens of every patch."
@@ -142,3 +97,55 @@ def check_divisible(vit: VisionTransformer) -> None:
                 f"image_size {size} is not a multiple of patch_size {patch}; the nearest is "
                 f"{nearest}."
             )
+
+
+def weights_file(backbone: str) -> Path:
+    """The file with timm's weights of a backbone. A file in the cache needs no network.
+
+    Args:
+        backbone: Name of a timm model with weights, such as ``vit_base_patch16_224.mae``.
+
+    Returns:
+        The file in the cache of Hugging Face.
+
+    Raises:
+        ValueError: If timm has no weights of this name on Hugging Face.
+        ConnectionError: If the file is not in the cache and cannot be downloaded, or if its
+            checksum is wrong.
+    """
+    config = get_pretrained_cfg(backbone, allow_unregistered=False)
+    if config is None or not config.hf_hub_id:
+        raise ValueError(f"timm has no weights of {backbone!r} on Hugging Face.")
+    repository = config.hf_hub_id
+    cached = try_to_load_from_cache(repository, FILE)
+    if isinstance(cached, str):
+        return Path(cached)
+    url = hf_hub_url(repository, FILE)
+    try:
+        get_hf_file_metadata(url)  # one try: the download itself would try again and again
+        path = Path(hf_hub_download(repository, FILE))
+    except Exception as error:  # of the network, of its library, or of the server
+        why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConnectionError(
+            f"The weights of {backbone} are not on this machine and cannot be downloaded ({why}). "
+            f"Get {url} elsewhere and name the file with --model.weights FILE, in Python "
+            "weights=FILE; or start at random with none."
+        ) from error
+    check_sum(path)
+    return path
+
+
+def check_sum(path: Path) -> None:
+    """Delete a file of the cache whose content is not what its name says, and raise."""
+    blob = path.resolve()
+    if not SHA256.fullmatch(blob.name):
+        return
+    with blob.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != blob.name:
+        path.unlink()
+        blob.unlink()
+        raise ConnectionError(
+            f"The download of {path.name} is damaged: its SHA-256 sum is {digest}, not "
+            f"{blob.name}. It was deleted; try again."
+        )

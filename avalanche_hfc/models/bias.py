@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc._types import State
-from avalanche_hfc.models.heads import GrowingLinear
+from avalanche_hfc.models.heads import GrowingLinear, take_rows
 
 
 class BiasLayer(DynamicModule):
@@ -72,10 +72,9 @@ class BiasLayer(DynamicModule):
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
         """Accept any number of class ids."""
-        incoming = state_dict.get(prefix + "class_ids")
-        if incoming is not None and incoming.ndim == 1:
-            self.class_ids = self.class_ids.new_zeros(len(incoming))
-            self._held = incoming.tolist()
+        take_rows(self, state_dict, prefix)
+        if prefix + "class_ids" in state_dict:
+            self._held = state_dict[prefix + "class_ids"].tolist()
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -12,7 +12,7 @@ from timm.models.convit import Block
 from torch import Tensor, nn
 
 from avalanche_hfc.models.features import stage_ends, token_map
-from avalanche_hfc.models.recompute import Recomputed
+from avalanche_hfc.models.modes import Recomputed
 
 
 class ConViTEncoder(Recomputed):
@@ -60,7 +60,16 @@ class ConViTEncoder(Recomputed):
         in_channels: int = 3,
     ):
         super().__init__()
-        _check(image_size, patch_size, embed_dim, num_heads, num_blocks, drop_path)
+        if image_size % patch_size or embed_dim % num_heads:
+            raise ValueError(
+                "ConViTEncoder: image_size must be a multiple of patch_size and embed_dim of "
+                f"num_heads, got {image_size} and {patch_size}, {embed_dim} and {num_heads}."
+            )
+        if num_blocks < 1 or not 0 <= drop_path < 1:
+            raise ValueError(
+                "ConViTEncoder: num_blocks must be 1 or more and drop_path in [0, 1), got "
+                f"{num_blocks} and {drop_path}."
+            )
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.drop_path = drop_path
@@ -112,15 +121,7 @@ class ConViTEncoder(Recomputed):
 
         Returns:
             Tokens of shape ``(b, N, D)``.
-
-        Raises:
-            ValueError: If a prefix is given.
         """
-        if prefix is not None:
-            raise ValueError(
-                "ConViTEncoder: a prefix was given, but this encoder has no frozen blocks to "
-                "take it from."
-            )
         return self._outputs(x)[-1]
 
     def tokens_and_stages(
@@ -153,27 +154,3 @@ class ConViTEncoder(Recomputed):
             block.attn.rel_indices = self.positions  # type: ignore[union-attr]  # timm's own would be left behind by `.to`
             outputs.append(self.run_block(block, outputs[-1]))
         return outputs[1:]
-
-
-def _check(
-    image_size: int,
-    patch_size: int,
-    embed_dim: int,
-    num_heads: int,
-    num_blocks: int,
-    drop_path: float | int,
-) -> None:
-    if image_size < 1 or patch_size < 1 or image_size % patch_size:
-        raise ValueError(
-            f"ConViTEncoder: image_size must be a multiple of patch_size, got {image_size} "
-            f"and {patch_size}."
-        )
-    if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
-        raise ValueError(
-            f"ConViTEncoder: embed_dim must be a multiple of num_heads, got {embed_dim} and "
-            f"{num_heads}."
-        )
-    if num_blocks < 1:
-        raise ValueError(f"ConViTEncoder: num_blocks must be 1 or more, got {num_blocks}.")
-    if not 0 <= drop_path < 1:
-        raise ValueError(f"ConViTEncoder: drop_path must be in [0, 1), got {drop_path}.")

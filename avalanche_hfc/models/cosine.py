@@ -1,7 +1,8 @@
-"""The cosine head of PODNet and AFC: several proxies per class, local similarity classifier (LSC).
+"""The cosine head of PODNet and AFC: several proxies per class, local similarity classifier (LSC);
+and the first proxies of a class, k-means centres of its unit features.
 
 `b` samples, `D` features, `P` proxies per class, `K` classes seen, `C` columns; a column is a class
-id.
+id. `n` features of a class, `k` centres, `R` runs of k-means side by side.
 """
 
 import math
@@ -13,12 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from avalanche_hfc._types import State
-from avalanche_hfc.models.columns import GrowingColumns, check_phase
+from avalanche_hfc.models.heads import GrowingColumns, closeness
 
-
-def closeness(cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """-‖a - b‖² of unit vectors a, b from their cosine."""
-    return 2 * cosine - 2
+MOST_ROUNDS = 100  # of k-means
 
 
 class CosineHead(GrowingColumns):
@@ -42,7 +40,7 @@ class CosineHead(GrowingColumns):
         Embeddings ``(b, D)`` in, logits ``(b, C)`` out.
 
     Raises:
-        ValueError: If a number is not positive.
+        ValueError: If `num_proxies` or `sharpness` is not positive.
 
     Example:
         >>> import torch
@@ -65,11 +63,11 @@ class CosineHead(GrowingColumns):
         learn_scale: bool = True,
     ):
         super().__init__()
-        for name, number in (("in_features", in_features), ("num_proxies", num_proxies)):
-            if number < 1:
-                raise ValueError(f"CosineHead: {name} must be at least 1, got {number}.")
-        if sharpness <= 0:
-            raise ValueError(f"CosineHead: sharpness must be above 0, got {sharpness}.")
+        if num_proxies < 1 or sharpness <= 0:
+            raise ValueError(
+                "CosineHead: num_proxies must be at least 1 and sharpness above 0, got "
+                f"{num_proxies} and {sharpness}."
+            )
         self.in_features = in_features
         self.num_proxies = num_proxies
         self.sharpness = sharpness
@@ -107,11 +105,7 @@ class CosineHead(GrowingColumns):
 
         Args:
             phase: ``"train"``: the new proxies and η. ``"tune"``: all proxies, not η.
-
-        Raises:
-            ValueError: If the phase is unknown.
         """
-        check_phase("CosineHead", phase)
         self.old_proxies.requires_grad_(phase == "tune")
         self.new_proxies.requires_grad_()
         self.scale.requires_grad_(phase == "train" and self.learn_scale)
@@ -125,24 +119,9 @@ class CosineHead(GrowingColumns):
         Args:
             centres: For each class of the newest step its centres, shape ``(num_proxies, D)``; see
                 `proxy_centres`.
-
-        Raises:
-            ValueError: If classes or shapes do not match the newest step.
         """
-        newest = self.new_ids.tolist()
-        if set(centres) != set(newest):
-            raise ValueError(
-                f"CosineHead: imprint needs centres of the newest classes {newest}, got "
-                f"{sorted(centres)}."
-            )
         norm = self.old_proxies.norm(dim=-1).mean() if len(self.old_ids) else 1.0
-        shape = (self.num_proxies, self.in_features)
-        for row, class_id in enumerate(newest):
-            if centres[class_id].shape != shape:
-                raise ValueError(
-                    f"CosineHead: class {class_id} needs centres {shape}, got "
-                    f"{tuple(centres[class_id].shape)}."
-                )
+        for row, class_id in enumerate(self.new_ids.tolist()):
             self.new_proxies[row] = centres[class_id].to(self.new_proxies) * norm
 
     def similarity(self, embedding: Float[Tensor, "b D"]) -> Float[Tensor, "b K"]:
@@ -165,20 +144,6 @@ class CosineHead(GrowingColumns):
         return self.spread(self.scale * self.similarity(embedding))
 
     def _load_from_state_dict(self, state_dict: State, prefix: str, *args: object) -> None:
-        """Accept any number of proxies. The parameters are then new ones, as after growing."""
-        for age in ("old", "new"):
-            current: Tensor = getattr(self, f"{age}_proxies")
-            incoming = state_dict.get(f"{prefix}{age}_proxies")
-            if (
-                incoming is not None
-                and incoming.shape[1:] == current.shape[1:]
-                and len(incoming) != len(current)
-            ):
-                proxies = nn.Parameter(
-                    current.new_zeros(incoming.shape), requires_grad=current.requires_grad
-                )
-                setattr(self, f"{age}_proxies", proxies)
-                setattr(self, f"{age}_ids", self.old_ids.new_zeros(len(incoming)))
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._know(self.class_ids().tolist())
 
@@ -187,3 +152,85 @@ class CosineHead(GrowingColumns):
             f"in_features={self.in_features}, num_proxies={self.num_proxies}, "
             f"classes={len(self.old_ids) + len(self.new_ids)}"
         )
+
+
+def proxy_centres(
+    features: Float[Tensor, "n D"],
+    labels: Int[Tensor, "n"],
+    *,
+    num_proxies: int = 10,
+    generator: torch.Generator,
+) -> dict[int, Tensor]:
+    """Cluster centres of the features of each class, as first proxies of a `CosineHead`.
+
+    K-means on features scaled to unit length, on the CPU in float64. A class with at most
+    `num_proxies` distinct features gives these features, repeated in turn.
+
+    Args:
+        features: Features of shape ``(n, D)``.
+        labels: Class ids of shape ``(n,)``.
+        num_proxies: Number of centres of each class.
+        generator: Random generator on the CPU.
+
+    Returns:
+        For each class id, in ascending order, its centres of shape ``(num_proxies, D)``.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import proxy_centres
+        >>> features, labels = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([7, 7])
+        >>> proxy_centres(features, labels, num_proxies=2, generator=torch.Generator())
+        {7: tensor([[0., 1.],
+                [1., 0.]])}
+    """
+    units = F.normalize(features.detach().cpu().double(), dim=1)
+    order = labels.cpu().argsort(stable=True)  # once for all classes
+    class_ids, sizes = labels.cpu()[order].unique_consecutive(return_counts=True)
+    centres = {}
+    for class_id, points in zip(
+        class_ids.tolist(), units[order].split(sizes.tolist()), strict=True
+    ):
+        distinct = points.unique(dim=0)
+        if len(distinct) <= num_proxies:
+            proxies = distinct[torch.arange(num_proxies) % len(distinct)]
+        else:
+            proxies = k_means(points, num_proxies, generator=generator)
+        centres[class_id] = proxies.to(features)
+    return centres
+
+
+def k_means(
+    points: Float[Tensor, "n D"], k: int, *, generator: torch.Generator, num_starts: int = 10
+) -> Float[Tensor, "k D"]:
+    """The best result of Lloyd's algorithm from `num_starts` k-means++ starts.
+
+    Needs k distinct points.
+    """
+    # (R, k, D)
+    centres = torch.stack([_spread_start(points, k, generator) for _ in range(num_starts)])
+    nearest = _squares(points, centres).argmin(-1)  # (R, n)
+    for _ in range(MOST_ROUNDS):
+        member = F.one_hot(nearest, k).to(points)  # (R, n, k)
+        count = member.sum(1)[..., None]  # (R, k, 1)
+        means = member.transpose(1, 2) @ points / count.clamp(min=1)
+        centres = torch.where(count > 0, means, centres)  # the centre of an empty cluster stays
+        before, nearest = nearest, _squares(points, centres).argmin(-1)
+        if torch.equal(before, nearest):
+            break
+    return centres[_squares(points, centres).amin(-1).sum(-1).argmin()]
+
+
+def _spread_start(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
+    """k points, each drawn in proportion to its squared distance from those drawn before."""
+    drawn = [int(torch.randint(len(points), (1,), generator=generator))]
+    for _ in range(k - 1):
+        distance = _squares(points, points[drawn][None])[0].amin(-1)
+        drawn.append(int(torch.multinomial(distance, 1, generator=generator)))
+    return points[drawn]
+
+
+def _squares(
+    points: Float[Tensor, "n D"], centres: Float[Tensor, "R k D"]
+) -> Float[Tensor, "R n k"]:
+    """Squared distances; exactly 0 from a point to itself."""
+    return torch.cdist(points[None], centres, compute_mode="donot_use_mm_for_euclid_dist").square()

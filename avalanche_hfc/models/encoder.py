@@ -1,24 +1,108 @@
-"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen blocks and adapters.
+"""The encoder of every ViT here: blocks of a timm ViT, its last norm, frozen blocks, and the
+bottleneck adapters of the released code, parallel to a block's MLP.
 
 `b` images, `D` = embed_dim. The `T` tokens are the prefix tokens (class, registers), followed by
 the patches of an h × w grid.
 """
 
+import math
 from collections.abc import Mapping
 from os import PathLike
 
 import torch
 from avalanche.models import DynamicModule
 from jaxtyping import Float, Int
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from avalanche_hfc.models.adapters import AdaptedBlock, Adapter
 from avalanche_hfc.models.backbone import Size, build_backbone
 from avalanche_hfc.models.features import stage_ends, token_map
-from avalanche_hfc.models.recompute import Recomputed
+from avalanche_hfc.models.modes import Recomputed
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
 Weights = str | PathLike[str] | None
+
+
+class Adapter(nn.Module):
+    """Bottleneck adapter of HFC's released code: scale · up(dropout(relu(down(x)))).
+
+    The last layer is initialised with 0, so the adapter adds nothing at first.
+
+    Args:
+        embed_dim: Width D of a token.
+        adapter_dim: Width of the bottleneck.
+        scale: Factor of the output.
+        dropout: Probability of dropping a hidden value.
+
+    Shape:
+        Tokens ``(b, N, D)`` in, ``(b, N, D)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import Adapter
+        >>> Adapter(8, 2)(torch.ones(1, 3, 8)).abs().sum().item()
+        0.0
+    """
+
+    def __init__(
+        self, embed_dim: int, adapter_dim: int, *, scale: float = 0.1, dropout: float = 0.1
+    ):
+        super().__init__()
+        self.scale = scale
+        self.down = nn.Linear(embed_dim, adapter_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.up = nn.Linear(adapter_dim, embed_dim)
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
+        for parameter in (self.down.bias, self.up.weight, self.up.bias):
+            nn.init.zeros_(parameter)
+
+    def forward(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b N D"]:
+        return self.scale * self.up(self.dropout(self.down(tokens).relu()))
+
+
+class AdaptedBlock(nn.Module):
+    """A timm block with an adapter parallel to its MLP: U + MLP(LN(U)) + adapter(U).
+
+    U is the residual stream after attention, not normalised. The modules of the block keep their
+    names, so a file of backbone weights fits with or without adapters.
+
+    Args:
+        block: A `Block` of timm's VisionTransformer; its modules are shared, not copied.
+        embed_dim: Width D of a token.
+        adapter_dim: Width of the adapter's bottleneck.
+
+    Shape:
+        Tokens ``(b, N, D)`` in, ``(b, N, D)`` out.
+
+    Example:
+        >>> import torch
+        >>> from avalanche_hfc.models import AdaptedBlock
+        >>> from timm.models.vision_transformer import Block
+        >>> block, tokens = Block(8, num_heads=2).eval(), torch.randn(1, 3, 8)
+        >>> torch.equal(AdaptedBlock(block, 8, 2).eval()(tokens), block(tokens))
+        True
+    """
+
+    norm1: nn.Module
+    attn: nn.Module
+    ls1: nn.Module
+    drop_path1: nn.Module
+    norm2: nn.Module
+    mlp: nn.Module
+    ls2: nn.Module
+    drop_path2: nn.Module
+
+    def __init__(self, block: Block, embed_dim: int, adapter_dim: int):
+        super().__init__()
+        for name, module in block.named_children():
+            self.add_module(name, module)
+        self.adapter = Adapter(embed_dim, adapter_dim)
+
+    def forward(self, tokens: Float[Tensor, "b N D"]) -> Float[Tensor, "b N D"]:
+        tokens = tokens + self.drop_path1(self.ls1(self.attn(self.norm1(tokens))))
+        return (
+            tokens + self.drop_path2(self.ls2(self.mlp(self.norm2(tokens)))) + self.adapter(tokens)
+        )
 
 
 class _BlocksOfViT(Recomputed, DynamicModule):
@@ -41,11 +125,19 @@ class _BlocksOfViT(Recomputed, DynamicModule):
         backbone_options: Mapping[str, object] | None,
     ):
         super().__init__()
-        self._check_not_negative(adapter_dim=adapter_dim, frozen_blocks=frozen_blocks)
         vit = build_backbone(
             backbone, image_size, patch_size, backbone_options or {}, pretrained=False
         )
-        self.msa_blocks = self._num_kept(msa_blocks, len(vit.blocks), tsa_blocks, frozen_blocks)
+        depth = len(vit.blocks)
+        self.msa_blocks = depth - tsa_blocks if msa_blocks is None else msa_blocks  # l_m
+        in_range = 1 <= self.msa_blocks <= depth and 0 <= frozen_blocks <= self.msa_blocks
+        if not in_range or adapter_dim < 0:
+            raise ValueError(
+                f"{type(self).__name__}: msa_blocks must be in 1…{depth}, frozen_blocks in "
+                f"0…msa_blocks and adapter_dim 0 or more, got msa_blocks={self.msa_blocks} "
+                f"(tsa_blocks={tsa_blocks}), frozen_blocks={frozen_blocks} and "
+                f"adapter_dim={adapter_dim}."
+            )
         self._check_backbone(vit)
         if weights == "timm":  # fetched only now that everything has been checked
             vit = build_backbone(
@@ -74,33 +166,6 @@ class _BlocksOfViT(Recomputed, DynamicModule):
 
     def _check_backbone(self, vit: nn.Module) -> None:
         """Refuse a backbone that lacks what the subclass needs."""
-
-    def _check_not_negative(self, **numbers: float | int) -> None:
-        for name, number in numbers.items():
-            if number < 0:
-                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, got {number}.")
-
-    def _num_kept(
-        self, msa_blocks: int | None, depth: int, tsa_blocks: int, frozen_blocks: int
-    ) -> int:
-        """l_m, the number of backbone blocks in use."""
-        name = type(self).__name__
-        kept = depth - tsa_blocks if msa_blocks is None else msa_blocks
-        if not 1 <= kept <= depth:
-            asked = (
-                f"msa_blocks={msa_blocks}"
-                if msa_blocks is not None
-                else f"tsa_blocks={tsa_blocks}, which leaves {kept}"
-            )
-            raise ValueError(
-                f"{name}: the backbone has {depth} blocks, msa_blocks must be in 1…{depth}; "
-                f"got {asked}."
-            )
-        if frozen_blocks > kept:
-            raise ValueError(
-                f"{name}: frozen_blocks must be in 0…{kept} (msa_blocks), got {frozen_blocks}."
-            )
-        return kept
 
     def _freeze(self) -> None:
         if self.frozen_blocks:
@@ -219,16 +284,10 @@ class _BlocksOfViT(Recomputed, DynamicModule):
                 "embed: a prefix was given, but this model has no frozen blocks without "
                 "adapters to take it from."
             )
-        if self.shares_prefix:
-            tokens = self._through(
-                self._prefix(x, kept) if prefix is None else prefix,
-                self.frozen_blocks,
-                self.msa_blocks,
-                kept,
-            )
-        else:
-            tokens = self._through(self._patches(x), 0, self.msa_blocks, kept)
-        return self.backbone.norm(tokens)
+        start = self.frozen_blocks if self.shares_prefix else 0
+        if prefix is None:
+            prefix = self._prefix(x, kept) if self.shares_prefix else self._patches(x)
+        return self.backbone.norm(self._through(prefix, start, self.msa_blocks, kept))
 
     @torch.no_grad()
     def _prefix(self, x: Tensor, kept: dict[int, Tensor | None]) -> Tensor:

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from avalanche_hfc.models.features import EmbeddingModel, Features, gradients_of
 from avalanche_hfc.models.heads import GrowingLinear
-from avalanche_hfc.models.recompute import Recomputed
+from avalanche_hfc.models.modes import Recomputed
 from avalanche_hfc.models.weights import LoadReport, load_weights
 
 STEMS = ("7x7", "3x3")
-INITS = ("fan_out", "fan_in")
 BLOCKS_PER_STAGE = 5  # of ResNet-32: 1 + 3 · 5 · 2 convolutions, and the classifier
 
 
@@ -129,8 +128,6 @@ class ResNet32(_ResNet):
         init: str = "fan_out",
         in_channels: int = 3,
     ):
-        if init not in INITS:
-            raise ValueError(f"ResNet32: init must be one of {', '.join(INITS)}, got {init!r}.")
         super().__init__(64, last_relu=last_relu, stage_relu=stage_relu, block_relu=block_relu)
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()

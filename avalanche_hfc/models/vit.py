@@ -119,7 +119,11 @@ class TSAViT(_PooledViT):
         backbone_options: Mapping[str, object] | None = None,
         embedding_std: float | int = 0.02,
     ):
-        self._check_tsa(tsa_blocks, drop_path, embedding_std)
+        if tsa_blocks < 1 or embedding_std < 0 or not 0 <= drop_path < 1:
+            raise ValueError(
+                "TSAViT: tsa_blocks must be 1 or more, embedding_std 0 or more and drop_path in "
+                f"[0, 1), got {tsa_blocks}, {embedding_std} and {drop_path}."
+            )
         super().__init__(
             backbone,
             image_size=image_size,
@@ -141,15 +145,6 @@ class TSAViT(_PooledViT):
         self.tsa = nn.ModuleList(blocks)
         self.head = GrowingLinear(self.embed_dim)
         self._take(weights)
-
-    def _check_tsa(
-        self, tsa_blocks: int, drop_path: float | int, embedding_std: float | int
-    ) -> None:
-        if tsa_blocks < 1:
-            raise ValueError(f"TSAViT: tsa_blocks must be 1 or more, got {tsa_blocks}.")
-        self._check_not_negative(embedding_std=embedding_std)
-        if not 0 <= drop_path < 1:
-            raise ValueError(f"TSAViT: drop_path must be in [0, 1), got {drop_path}.")
 
     def _pool(self, tokens: Float[Tensor, "b T D"]) -> Float[Tensor, "b D"]:
         embedding: Tensor = self.shared_embedding

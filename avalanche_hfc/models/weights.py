@@ -4,7 +4,7 @@ import math
 import pickle
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,7 @@ from timm.layers import resample_abs_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from avalanche_hfc._names import shortened
 from avalanche_hfc._types import State
 from avalanche_hfc.models.heads import GrowingLinear
 
@@ -141,7 +142,7 @@ def load_weights(module: nn.Module, path: str | PathLike[str]) -> LoadReport:
     if not incoming:
         raise ValueError(
             f"{path}: no tensor of this file belongs to {type(module).__name__}. File: "
-            f"{_few(entries)}. Module: {_few(current)}."
+            f"{shortened(list(entries), 3)}. Module: {shortened(list(current), 3)}."
         )
     _check_blocks(module, incoming, path)
     resampled = []
@@ -177,13 +178,14 @@ def read_tensors(path: Path) -> State:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except pickle.UnpicklingError as error:
-        reason = "it holds pickled objects, or is damaged; only files of tensors are read"
+    except pickle.UnpicklingError:  # its text tells how to read the file in spite of the danger
         raise ValueError(
-            f"{path}: {reason}. Save the state_dict alone. ({_first_line(error)})"
-        ) from error
+            f"{path}: it holds pickled objects, or is damaged; only tensors are read. Save the "
+            "state_dict alone."
+        ) from None
     except Exception as error:  # a file that lies about its content fails anywhere in its reader
-        raise ValueError(f"{path}: not a readable weights file ({_first_line(error)}).") from error
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{path}: not a readable weights file ({why}).") from error
     for key in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -232,11 +234,7 @@ def _grows(module: nn.Module, name: str, tensor: Tensor) -> bool:
     """Whether the tensor differs in the rows of a growing head only."""
     owner, _, leaf = name.rpartition(".")
     head = module.get_submodule(owner)
-    return (
-        isinstance(head, GrowingLinear)
-        and tensor.shape[1:]
-        == head.get_parameter("weight" if leaf == "weight" else "bias").shape[1:]
-    )
+    return isinstance(head, GrowingLinear) and tensor.shape[1:] == getattr(head, leaf).shape[1:]
 
 
 def _resampled(module: nn.Module, name: str, tensor: Tensor, current: Tensor, path: Path) -> Tensor:
@@ -261,19 +259,6 @@ def _resampled(module: nn.Module, name: str, tensor: Tensor, current: Tensor, pa
     raise ValueError(
         f"{path}: {name} has shape {tuple(tensor.shape)}, {type(module).__name__} needs "
         f"{tuple(current.shape)}."
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
-
-
-def _few(names: Collection[str]) -> str:
-    first = list(names)[:3]
-    return (
-        ", ".join(first) + (f", … ({len(names)} names)" if len(names) > 3 else "")
-        if first
-        else "empty"
     )
 
 

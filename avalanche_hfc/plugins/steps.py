@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from avalanche_hfc._types import Experience, State, Strategy
 from avalanche_hfc.losses import compensation_weights
-from avalanche_hfc.models.columns import check_class_ids
+from avalanche_hfc.models.heads import check_class_ids
 from avalanche_hfc.ranks import world
 
 

@@ -25,12 +25,11 @@ from avalanche_hfc.lab import (
     TableCell,
     recipe,
 )
-from avalanche_hfc.lab.listing import ALL_TABLES
-from avalanche_hfc.lab.options import CANNOT_RUN, UPPER_BOUNDS
+from avalanche_hfc.lab.options import CANNOT_RUN, UPPER_BOUNDS, method_class
 from avalanche_hfc.lab.read import RunData
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import as_json
-from avalanche_hfc.lab.signatures import method_class
+from avalanche_hfc.lab.tables import ALL_TABLES
 from avalanche_hfc.report.numbers import (
     NO_DIFFERENCE,
     ONE_SEED,

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from avalanche_hfc.models import GrowingLinear, RandomFeatureHead
-from avalanche_hfc.models.ridge import RidgeSums, best_ridge
+from avalanche_hfc.models.closed_form import RidgeSums, best_ridge
 from avalanche_hfc.strategies._base.checks import checked_count, checked_lr
 from avalanche_hfc.strategies._base.frozen import OnePass
 

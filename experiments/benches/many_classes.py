@@ -24,7 +24,7 @@ from avalanche_hfc.lab import recipe
 from avalanche_hfc.lab.machine import silence_host
 from avalanche_hfc.lab.table import TableRun, train
 from avalanche_hfc.memory import ExemplarMemory, herding_order
-from avalanche_hfc.metrics.counts import count
+from avalanche_hfc.metrics.evaluation import count
 from avalanche_hfc.models import GrowingLinear
 from avalanche_hfc.report import write_report
 from experiments.benches.losses import backward, batch, both, cross_entropy_and_distillation

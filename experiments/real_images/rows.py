@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc.lab import FURTHER_TABLES, recipe
-from avalanche_hfc.lab.listing import tables_of
 from avalanche_hfc.lab.options import UPPER_BOUNDS
 from avalanche_hfc.lab.read import RunData
 from avalanche_hfc.lab.rows import RowFile, read_rows, replace_file
@@ -23,6 +22,7 @@ from avalanche_hfc.lab.run_folder import (
     read_recipe_note,
     settings,
 )
+from avalanche_hfc.lab.tables import tables_of
 from avalanche_hfc.report.tables import values_of
 
 MEASURES = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")

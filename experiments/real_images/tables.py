@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc.lab import TableCell
-from avalanche_hfc.lab.listing import ALL_TABLES
 from avalanche_hfc.lab.options import UPPER_BOUNDS
+from avalanche_hfc.lab.tables import ALL_TABLES
 from avalanche_hfc.report.tables import (
     NOTHING,
     Grid,

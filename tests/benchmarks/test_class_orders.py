@@ -5,11 +5,7 @@ from hashlib import sha256
 import pytest
 
 from avalanche_hfc.benchmarks import CLASS_ORDERS, class_order
-from avalanche_hfc.benchmarks.orders import (
-    imagenet100_synsets,
-    imagenet_synsets,
-    lucir_imagenet100_synsets,
-)
+from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 
 PUBLISHED = {  # first ten, sha256 of the ids joined by commas
     "cifar100-a": (
@@ -44,10 +40,6 @@ PUBLISHED = {  # first ten, sha256 of the ids joined by commas
 SYNSETS = {
     imagenet_synsets: (1000, "858fd8cc1983d57f3a05012a7aacf30415a430b1efb5bd17284bb3282160c0d5"),
     imagenet100_synsets: (100, "46391eba563f110fcb98745844f6fecd54f344ae315ce79103c548abbeffd061"),
-    lucir_imagenet100_synsets: (
-        100,
-        "d32da9d901fdeb755d3a75136a3127e1cb06457bd2d3d5f53381d5ca8701062d",
-    ),
 }
 
 
@@ -73,22 +65,6 @@ def test_a_synset_list_is_the_published_one(synsets):
     count, published = SYNSETS[synsets]
     assert len(synsets()) == count
     assert checksum(synsets()) == published
-
-
-def test_the_first_synsets_of_the_papers_orders_are_those_of_the_reference():
-    hundred = [imagenet100_synsets()[class_id] for class_id in class_order("imagenet100")[:10]]
-    assert hundred == (
-        "n01756291 n01734418 n01776313 n01514859 n01616318 n01806143 n01820546 n01751748 "
-        "n01773797 n01774750".split()
-    )
-    thousand = [imagenet_synsets()[class_id] for class_id in class_order("imagenet1000")[:7]]
-    assert (
-        thousand == "n01729322 n01514668 n04550184 n03109150 n01990800 n02363005 n12267677".split()
-    )
-
-
-def test_the_two_imagenet_100_share_nine_classes():
-    assert len(set(imagenet100_synsets()) & set(lucir_imagenet100_synsets())) == 9
 
 
 def test_an_unknown_order_is_answered_with_all_names_and_the_nearest():

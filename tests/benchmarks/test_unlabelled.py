@@ -1,5 +1,7 @@
 """Images for pre-training: read without labels, from what users have, and cropped at random."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -42,8 +44,8 @@ def test_a_folder_is_read_at_any_depth_and_mixed_sizes_are_resized_and_said(tmp_
     assert any((image == 77).all() for image in mixed.images)
     for side in (4, 6):
         Image.new("L", (side, side), 77).save(tmp_path / "photos" / f"{side}.png")
-    said = "Images of 4 sizes, from 4 × 4 to 20 × 10 pixels, are resized to 8 × 8."
-    assert read_unlabelled(tmp_path / "photos", 8).remarks[1] == said
+    listed = r"4 × 4, 6 × 6, 8 × 8 … \(4 in all\) pixels are resized to 8 × 8"
+    assert re.search(listed, read_unlabelled(tmp_path / "photos", 8).remarks[1])
 
 
 def test_test_images_of_a_folder_are_not_read(tmp_path):
@@ -61,7 +63,7 @@ def test_what_is_no_collection_of_images_is_refused_with_its_name(tmp_path):
     with pytest.raises(FileNotFoundError, match="No folder or npz file .*nowhere"):
         read_unlabelled(tmp_path / "nowhere", 8)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty holds no images"):
+    with pytest.raises(ValueError, match="empty: 0 images"):
         read_unlabelled(tmp_path / "empty", 8)
     np.savez(tmp_path / "labels.npz", y_train=np.arange(3))
     with pytest.raises(ValueError, match="labels.npz: lacks x_train; it holds y_train"):

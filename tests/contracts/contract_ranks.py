@@ -24,15 +24,15 @@ from torchvision.ops import StochasticDepth
 from waiting import PATIENCE
 
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.benchmarks._images import FileImages, Source
+from avalanche_hfc.benchmarks.sources import FileImages, Source
 from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.build import Built
+from avalanche_hfc.lab.overrides import with_data
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.protocol import runnable
 from avalanche_hfc.lab.ranks import on_first
 from avalanche_hfc.lab.record import judge
 from avalanche_hfc.lab.run import run
-from avalanche_hfc.lab.user_data import with_data
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.ranks import Share, agree, arrange_layers, with_batches, world

@@ -27,7 +27,7 @@ from torch.optim import SGD, AdamW
 
 from avalanche_hfc.memory import ExemplarMemory
 from avalanche_hfc.models import GrowingLinear, TaskTokens
-from avalanche_hfc.models.columns import ClassColumns
+from avalanche_hfc.models.heads import ClassColumns
 from avalanche_hfc.plugins import FrozenTeacher
 from avalanche_hfc.strategies import STRATEGIES
 

@@ -446,7 +446,7 @@ def classes_and_images_of_first(folder, pixels, given, seed):
     ("given", "said"),
     [
         ({"num_classes": "120"}, "data.num_classes must be at most 100, .* got 120"),
-        ({"num_classes": "18"}, "18 classes cannot be split evenly over 5 steps"),
+        ({"num_classes": "18"}, "18 classes cannot be split over 5 steps"),
         ({"num_classes": "0"}, "data.num_classes must be a number above 0, got 0"),
         ({"hold_out": "250"}, r"data.hold_out must be below data.train_per_class \(250\), got 250"),
         ({"hold_out": "5", "test_per_class": "3"}, "data.test_per_class must be none, got 3"),

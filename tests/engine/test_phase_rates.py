@@ -13,8 +13,8 @@ from avalanche.training.plugins import SupervisedPlugin
 
 from avalanche_hfc.lab import all_names, override, recipe
 from avalanche_hfc.lab.build import build, build_model, build_strategy
-from avalanche_hfc.lab.settings import MEM_SIZES
-from avalanche_hfc.lab.tuned import TUNED
+from avalanche_hfc.lab.names import MEM_SIZES
+from avalanche_hfc.lab.published import TUNED
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies._base.phases import optimizer_like
 

@@ -14,7 +14,7 @@ from avalanche_hfc.lab import record
 from avalanche_hfc.lab.record import class_rows, confusion_rows, counts_of, judge
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.metrics import StepCounts, evaluate
-from avalanche_hfc.metrics.counts import count
+from avalanche_hfc.metrics.evaluation import count
 from avalanche_hfc.ranks import World
 
 NAMES = ("confusion", "total", "correct_nme", "gradient_sum", "gradient_square_sum")

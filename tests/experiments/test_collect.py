@@ -249,7 +249,7 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
 
 
 def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
-    import avalanche_hfc.lab.tuned as tuned
+    import avalanche_hfc.lab.published as tuned
 
     monkeypatch.setattr(tuned, "TUNED", {name: {} for name in tuned.TUNED if name != "podnet"})
     code, _, err = script(

@@ -14,8 +14,7 @@ from pages import section as below
 from pages import tables
 from PIL import Image
 
-from avalanche_hfc.lab.listing import ALL_TABLES
-from avalanche_hfc.lab.tables import EIGHT, HOSTS
+from avalanche_hfc.lab.tables import ALL_TABLES, EIGHT, HOSTS
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"

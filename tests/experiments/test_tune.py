@@ -12,8 +12,8 @@ import pytest
 from avalanche_hfc.benchmarks.orders import class_order
 from avalanche_hfc.lab import Recipe, recipe
 from avalanche_hfc.lab.data import build_benchmark
+from avalanche_hfc.lab.published import TUNED
 from avalanche_hfc.lab.run_folder import TIMES, RunFolder
-from avalanche_hfc.lab.tuned import TUNED
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 TRAIN, HELD = 4, 1  # images of each class, and those of them that are held out

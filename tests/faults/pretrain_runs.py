@@ -7,8 +7,8 @@ import torch
 
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages
 from avalanche_hfc.lab.pretrain import pretrain
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.progress import Progress
+from avalanche_hfc.lab.schema import PretrainRecipe
 
 RECIPE = PretrainRecipe(
     epochs=4, image_size=8, patch_size=4, msa_blocks=1, batch_size=8, warm_up_epochs=1,

@@ -14,9 +14,9 @@ from pretrain_runs import RECIPE, KillAfterRow, KillAt, child, images, small_pre
 from safetensors.torch import load_file
 
 from avalanche_hfc.lab.pretrain import Pretraining
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.run import machine
+from avalanche_hfc.lab.schema import PretrainRecipe
 
 LOSSES = [1.26087, 1.13197, 1.06244]
 EPYC = "AMD EPYC, family 25, model 17, AVX-512"

@@ -13,7 +13,7 @@ import pytest
 from tiny_runs import check_rows, rows_of
 from waiting import PATIENCE, has_rows, wait_for
 
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 
 ROOT = Path(__file__).parents[2]
 RUN = ("run", "digits-b0-t5-hfc@demo", "--epochs", "1", "--seed", "3")

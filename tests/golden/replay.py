@@ -17,7 +17,7 @@ from avalanche.core import SupervisedPlugin
 from recordings import Recording
 from torch.utils.data import TensorDataset
 
-from avalanche_hfc.models import imprinting
+from avalanche_hfc.models import cosine
 
 LOSS, WEIGHT = 1e-9, 1e-8  # relative; the recordings agree to 1e-11 on the machine that made them
 NEAREST = 1e-7  # of distances to class means: the authors add 1e-8 to the norms
@@ -219,7 +219,7 @@ def follow(recording: Recording, replay: Replay, monkeypatch) -> Follower:
     centres = [recording.arrays[name] for name in sorted(recording.arrays) if "kmeans" in name]
     if centres:
         left = iter(centres)
-        monkeypatch.setattr(imprinting, "k_means", lambda *_, **__: torch.as_tensor(next(left)))
+        monkeypatch.setattr(cosine, "k_means", lambda *_, **__: torch.as_tensor(next(left)))
     for t, step in enumerate(recording.steps):
         strategy.train(benchmark.train_stream[t])
         kept = {k: [positions[p] for p in ps] for k, ps in strategy.exemplars().items()}

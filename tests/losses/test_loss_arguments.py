@@ -69,11 +69,6 @@ def test_a_tensor_of_another_type_or_shape_is_named(changed, message):
         relation_distillation(**{**given, **changed})
 
 
-def test_positional_arguments_are_named_too():
-    with pytest.raises(ValueError, match=r"^forgetting_compensation: steps has shape \(2,\)"):
-        forgetting_compensation(LOGITS, TARGETS, STEPS[:2])
-
-
 def test_what_an_annotation_allows_is_taken():
     """Either kind of number, None where it has a meaning, and more columns of logits than classes."""
     counts = torch.tensor([3, 4, 5])

@@ -67,14 +67,6 @@ def test_the_watch_refuses_a_move_between_devices():
 
 
 @every_loss
-def test_the_gradient_is_made_on_the_device_of_its_inputs(name):
-    logits, targets, teacher, steps = (t.to("meta") for t in BATCH)
-    logits.requires_grad_()
-    LOSSES[name](logits, targets, teacher, steps).backward()
-    assert logits.grad.device.type == "meta" and logits.grad.shape == logits.shape
-
-
-@every_loss
 @pytest.mark.parametrize(("num_samples", "per_step"), [(8, 600), (200, 1)])
 def test_no_tensor_is_larger_than_the_logits_and_the_pairs_of_samples(name, num_samples, per_step):
     batch = draw_batch(4, num_steps=3, per_step=per_step, num_samples=num_samples)

@@ -330,26 +330,3 @@ def test_an_unknown_average_is_refused_by_name():
         unchecked(logits, targets, six_teachers(), steps, average="batch")
     for average in ("present", "seen"):
         assert unchecked(logits, targets, six_teachers(), steps, average=average) > 0
-
-
-def test_each_refuses_a_wider_teacher_by_its_own_name():
-    logits, targets, steps = six_samples()
-    with pytest.raises(
-        ValueError, match=r"^relation_distillation: teacher_logits has 9 columns, logits has 6"
-    ):
-        relation_distillation(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
-    with pytest.raises(
-        ValueError, match=r"^relation_targets: teacher_logits has 9 columns, logits has 6"
-    ):
-        relation_targets(targets, torch.zeros(6, 9, dtype=torch.float64), steps, normalise=False)
-    with pytest.raises(
-        ValueError, match=r"^official_hfc: teacher_logits has 9 columns, logits has 6"
-    ):
-        official_hfc(logits, targets, torch.zeros(6, 9, dtype=torch.float64), steps)
-
-
-def test_a_teacher_as_wide_as_the_student_is_taken():
-    logits, targets, steps = six_samples()
-    wide = torch.cat([six_teachers(), torch.full((6, 2), 9.0, dtype=torch.float64)], 1)
-    for loss in (relation_distillation, official_hfc):
-        assert loss(logits, targets, wide, steps) == loss(logits, targets, six_teachers(), steps)

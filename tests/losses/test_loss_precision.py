@@ -11,8 +11,6 @@ from avalanche_hfc.losses import (
     compensation_weights,
     relation_distillation,
     relation_targets,
-    separated_relation_distillation,
-    sigmoid_relation_distillation,
     target_gradient,
     weights_from_gradient,
 )
@@ -70,32 +68,6 @@ def test_weights_and_targets_are_at_least_float32(dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", SMALL, ids=str)
-def test_small_weights_given_are_taken_at_their_exact_value(dtype):
-    logits, targets, steps = six_samples(dtype=torch.float32)
-    weights = torch.tensor([1.1, 0.3, 1.7, 0.9, 0.2, 1.3], dtype=dtype)
-    found = relation_distillation(
-        logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights
-    )
-    assert torch.equal(
-        found,
-        relation_distillation(
-            logits, targets, six_teachers(dtype=torch.float32), steps, weights=weights.float()
-        ),
-    )
-
-
-def test_weights_given_in_float64_leave_a_float32_loss_in_float32():
-    logits, targets, steps = six_samples(dtype=torch.float32)
-    ones = torch.ones(6, dtype=torch.float64)
-    assert (
-        relation_distillation(
-            logits, targets, six_teachers(dtype=torch.float32), steps, weights=ones
-        ).dtype
-        == torch.float32
-    )
-
-
 @every_loss
 def test_autocast_around_a_loss_changes_no_bit_and_reaches_no_operation(name):
     batch = draw_batch(2, num_steps=3, per_step=3, num_samples=9, dtype=torch.float32)
@@ -109,17 +81,6 @@ def test_autocast_around_a_loss_changes_no_bit_and_reaches_no_operation(name):
         assert watch.inside  # the watch works, and the caller's autocast is back
     value.backward()
     assert torch.equal(value, expected[0]) and torch.equal(leaf.grad, expected[1])
-
-
-def test_autocast_around_the_weights_changes_no_bit():
-    logits, targets, teacher, steps = draw_batch(
-        2, num_steps=3, per_step=3, num_samples=9, dtype=torch.float32
-    )
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        weights = compensation_weights(logits, targets, steps)
-        rows = relation_targets(targets, teacher, steps, normalise=True)
-    assert torch.equal(weights, compensation_weights(logits, targets, steps))
-    assert torch.equal(rows, relation_targets(targets, teacher, steps, normalise=True))
 
 
 @pytest.mark.parametrize("margin", [5.0, 17.0, 40.0, 80.0])
@@ -165,22 +126,3 @@ def test_a_prototype_far_below_the_smallest_number_keeps_its_logarithm(
     assert total == pytest.approx(
         [-1.0, 1.0], rel=1e-5
     )  # the sample that holds the mass is pulled with full strength
-
-
-@pytest.mark.parametrize(
-    "loss", [relation_distillation, sigmoid_relation_distillation, separated_relation_distillation]
-)
-def test_weights_of_another_precision_do_not_change_that_of_the_loss(loss):
-    logits, targets, steps = six_samples(dtype=torch.float32)
-    value = loss(
-        logits,
-        targets,
-        six_teachers(dtype=torch.float32),
-        steps,
-        weights=torch.ones(6, dtype=torch.float64),
-    )
-    assert value.dtype == torch.float32
-    assert torch.equal(
-        value,
-        loss(logits, targets, six_teachers(dtype=torch.float32), steps, weights=torch.ones(6)),
-    )

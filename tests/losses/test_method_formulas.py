@@ -2,7 +2,6 @@
 and the gradients they state.
 """
 
-import inspect
 import math
 
 import method_loops as by_hand
@@ -273,14 +272,6 @@ def test_compression_targets_sum_to_1_over_the_columns_seen_and_follow_the_weigh
     assert not found[:, ~seen].any()
 
 
-@pytest.mark.parametrize("beta", [1.0, -0.1, 1.5])
-def test_class_weights_refuse_a_beta_without_meaning(beta):
-    with pytest.raises(
-        ValueError, match=rf"^class_weights: beta must be in \[0, 1\), got {beta}\.$"
-    ):
-        class_weights(torch.tensor([3, 4]), torch.tensor([0, 1]), beta=beta)
-
-
 def test_a_class_without_a_sample_counts_as_one_with_one():
     steps = torch.tensor([0, 0, 1, -1])
     found = class_weights(torch.tensor([0, 5, 9, 0]), steps, beta=0.9)
@@ -357,34 +348,6 @@ def test_ssil_never_learns_the_only_class_of_a_step():
     gradient = separated_gradient(logits, targets, steps)
     assert loss[:2].tolist() == [0, 0] == gradient[:2].tolist() and not logits.grad[:2].any()
     assert weights_from_gradient(gradient, targets, steps).tolist() == [1, 1, 1]
-
-
-CHOICES = {
-    "nca: form must be 'code' or 'paper'": lambda: inspect.unwrap(nca)(Z, Y, STEPS, form="x"),
-    "nca_gradient: form must be 'softmax' or 'code' or 'paper'": lambda: inspect.unwrap(
-        nca_gradient
-    )(Z, Y, STEPS, form="x"),
-} | {
-    f"{loss.__name__}: average must be 'present' or 'seen'": lambda loss=loss: inspect.unwrap(loss)(
-        Z, Y, TEACHER, STEPS, average="x"
-    )
-    for loss in (sigmoid_relation_distillation, separated_relation_distillation)
-}
-
-
-@pytest.mark.parametrize("message", CHOICES)
-def test_an_unknown_option_is_refused_by_name(message):
-    with pytest.raises(ValueError, match=rf"^{message}, got 'x'\.$"):
-        CHOICES[message]()
-
-
-@pytest.mark.parametrize("divisor", [0, -3])
-def test_a_divisor_below_1_is_refused(divisor):
-    with pytest.raises(
-        ValueError,
-        match=rf"^mixed_binary_cross_entropy: divisor must be 1 or more, got {divisor}\.$",
-    ):
-        mixed_binary_cross_entropy(Z, Y, TEACHER, STEPS, divisor=divisor)
 
 
 def test_columns_to_come_are_trained_towards_0_in_full_precision():

@@ -88,16 +88,9 @@ def test_a_state_of_another_share_or_hold_out_is_refused():
 def test_bad_shares_are_named():
     with pytest.raises(ValueError, match="Did you mean 'exact'"):
         ExemplarMemory(total=10, share="exat")
-    with pytest.raises(ValueError, match="per_class is given"):
-        ExemplarMemory(per_class=10, share="exact")
     for wrong in (1.0, -0.1):
         with pytest.raises(ValueError, match=r"hold_out must be in \[0, 1\)"):
             ExemplarMemory(total=10, hold_out=wrong)
-
-
-def test_the_word_for_what_is_unknown_is_share():
-    with pytest.raises(ValueError, match="Unknown share 'exat'"):
-        ExemplarMemory(total=10, share="exat")
 
 
 @pytest.mark.parametrize("share", ["floor", "exact"])
@@ -107,15 +100,6 @@ def test_more_classes_than_the_total_are_refused_before_the_first_one_comes(shar
         memory.reserve(range(4))
     memory.reserve(range(3))  # nothing of the refused call is left
     assert memory.per_class_limit == 1
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "limit"), [(1, 10), (2, 5), (3, 4), (4, 3), (5, 2), (6, 2), (9, 2), (10, 1)]
-)
-def test_the_limit_of_a_class_is_the_largest_share(num_classes, limit):
-    memory = ExemplarMemory(total=10, rule="first", share="exact")
-    memory.reserve(range(num_classes))
-    assert memory.per_class_limit == limit == -(-10 // num_classes)
 
 
 def test_the_hold_out_is_a_part_of_the_share_before_it_is_rounded():

@@ -3,9 +3,7 @@ import itertools
 
 import pytest
 import torch
-from avalanche.benchmarks import class_incremental_benchmark, nc_benchmark
-from avalanche.benchmarks.utils import as_classification_dataset
-from avalanche.core import SupervisedPlugin
+from avalanche.benchmarks import nc_benchmark
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.logging import TextLogger
 from avalanche.models import IncrementalClassifier
@@ -49,15 +47,6 @@ def bench():
     return nc_benchmark(
         data(8, 0), data(5, 1), n_experiences=3, task_labels=False, fixed_class_order=ORDER
     )
-
-
-def bench_of_pairs():
-    """The same steps; batches (x, y)."""
-    streams = {
-        "train": as_classification_dataset(data(8, 0)),
-        "test": as_classification_dataset(data(5, 1)),
-    }
-    return class_incremental_benchmark(streams, num_experiences=3, class_order=ORDER)
 
 
 def naive(head=None, loggers=(), strategy=Naive, **options):
@@ -177,94 +166,12 @@ def test_evaluations_inside_training_count_and_the_one_before_it_does_not(eval_e
             strategy.model[1].classifier.weight.neg_()
 
 
-def test_an_evaluation_before_any_training_gives_no_value():
-    benchmark, strategy = bench(), naive()
-    assert not {AVERAGE, FH} & strategy.eval(benchmark.test_stream).keys()
-    strategy.train(benchmark.train_stream[0])
-    assert (
-        not {AVERAGE, FH} & strategy.eval(benchmark.test_stream[1:]).keys()
-    )  # no image of a seen class
-    results = strategy.eval(benchmark.test_stream)
-    assert ours(results) == expected([counted(strategy, benchmark.test_stream, 1)], 1)
-
-
-def test_streams_are_kept_apart():
-    benchmark, strategy = bench(), naive()
-    strategy.train(benchmark.train_stream[0])
-    strategy.eval(benchmark.train_stream)
-    results = strategy.eval(benchmark.test_stream)
-    assert ours(results) == expected([counted(strategy, benchmark.test_stream, 1)], 1)
-    on_train = average_incremental_accuracy([counted(strategy, benchmark.train_stream, 1)])
-    assert results[AVERAGE.replace("test", "train")] == pytest.approx(on_train)
-
-
-@pytest.mark.parametrize(("make", "width"), [(bench, 3), (bench_of_pairs, 2)])
-def test_batches_with_and_without_task_labels_count(make, width):
-    benchmark, strategy, all_counts = make(), naive(), []
-    assert len(benchmark.test_stream[0].dataset[0]) == width
-    for step, experience in enumerate(benchmark.train_stream):
-        strategy.train(experience)
-        results = strategy.eval(benchmark.test_stream)
-        all_counts.append(counted(strategy, benchmark.test_stream, step + 1))
-        assert ours(results) == expected(all_counts, step + 1)
-
-
 def test_joint_training_has_seen_all_classes_of_its_list():
     benchmark, strategy = bench(), naive(nn.Linear(6, 6), strategy=JointTraining)
     strategy.train(benchmark.train_stream)
     results = strategy.eval(benchmark.test_stream)
     counts = evaluate(strategy.model, data(5, 1), torch.zeros(6, dtype=torch.int64))
     assert results[AVERAGE] == pytest.approx(average_incremental_accuracy([counts]))
-
-
-def test_loggers_print_the_numbers():
-    benchmark, text = bench(), io.StringIO()
-    strategy = naive(loggers=[TextLogger(text)])
-    strategy.train(benchmark.train_stream[0])
-    results = strategy.eval(benchmark.test_stream)
-    assert f"{AVERAGE} = {results[AVERAGE]:.4f}" in text.getvalue()
-    assert f"{FH} = {results[FH]:.4f}" in text.getvalue()
-
-
-def test_reset_starts_over():
-    benchmark, strategy = bench(), naive()
-    metric = strategy.evaluator.metrics[0]
-    strategy.train(benchmark.train_stream[0])
-    strategy.eval(benchmark.test_stream)
-    assert metric.result().keys() == {"test"}
-    metric.reset()
-    assert metric.result() == {}
-    strategy.train(benchmark.train_stream[1])
-    assert strategy.eval(benchmark.test_stream[1:])[AVERAGE] == metric.result()["test"] > 0
-
-
-def test_a_reset_during_an_evaluation_drops_all_of_it():
-    class Resets(SupervisedPlugin):
-        def before_eval_iteration(self, strategy):
-            if next(batches) == 1:  # a batch of classes seen has been counted, and more follow
-                for metric in strategy.evaluator.metrics[:2]:
-                    metric.reset()
-
-    benchmark, strategy, batches = bench(), naive(plugins=[Resets()]), itertools.count()
-    strategy.train(benchmark.train_stream[0])
-    strategy.eval(benchmark.test_stream)
-    assert strategy.evaluator.metrics[0].result() == strategy.evaluator.metrics[1].result() == {}
-
-
-def test_a_class_of_one_image_is_replaced_by_a_later_evaluation():
-    single = Labelled(torch.eye(6), torch.arange(6))
-    benchmark = nc_benchmark(
-        data(8, 0), single, n_experiences=3, task_labels=False, fixed_class_order=ORDER
-    )
-    strategy = naive()
-    strategy.train(benchmark.train_stream[0])
-    right = strategy.eval(benchmark.test_stream)
-    with torch.no_grad():
-        for parameter in strategy.model[1].parameters():
-            parameter.neg_()
-    wrong = strategy.eval(benchmark.test_stream)
-    assert right[AVERAGE] == 1 and wrong[AVERAGE] == 0
-    assert ours(wrong) == expected([counted(strategy, benchmark.test_stream, 1)], 1)
 
 
 def test_a_metric_of_one_s_own_is_given_the_counts_and_the_step_of_each_class():

@@ -1,11 +1,8 @@
-import copy
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from avalanche.models.dynamic_modules import avalanche_model_adaptation
-from avalanche.models.dynamic_optimizers import update_optimizer
 from torch import nn
 
 from avalanche_hfc.models import AllClassesLinear, GrowingLinear
@@ -78,16 +75,6 @@ def test_old_rows_keep_their_bits_and_dtype_when_classes_arrive_between_and_abov
     assert head.weight[0].any() and head.weight[9].any()
 
 
-def test_rows_of_ids_in_between_are_zero_until_their_class_arrives():
-    head = grown()
-    gap = [0, 1, 2, 4, 5, 6]
-    assert not head.weight[gap].any() and not head.bias[gap].any()
-    before = head.weight
-    head.grow([5])
-    assert head.weight is before, "a row within the width needs no new parameter"
-    assert head.weight[5].all() and not head.weight[[0, 1, 2, 4, 6]].any()
-
-
 def test_weight_decay_cannot_shrink_a_row_before_its_class_arrives():
     head = grown(in_features=4096)
     optimizer = torch.optim.AdamW(head.parameters(), lr=0.1, weight_decay=5.0)
@@ -96,13 +83,6 @@ def test_weight_decay_cannot_shrink_a_row_before_its_class_arrives():
         optimizer.step()
     head.grow([5])
     assert head.weight[5].std().item() == pytest.approx(1 / 64, rel=0.05)
-
-
-def test_a_class_that_comes_back_keeps_its_row():
-    head = grown()
-    weight, bits = head.weight, head.weight.detach().clone()
-    head.grow([7, 3, 7])
-    assert head.weight is weight and torch.equal(head.weight, bits)
 
 
 def assert_uniform(values, bound):
@@ -171,23 +151,6 @@ def test_a_head_with_all_classes_draws_every_row_at_first_and_keeps_them_when_cl
         head.grow([400])
 
 
-@pytest.mark.parametrize("start", ["hfc", "linear"])
-def test_the_first_rows_have_the_spread_of_torch_s_own_linear_layer(start):
-    torch.manual_seed(0)
-    head, reference = GrowingLinear(768, start=start), nn.Linear(768, 300)
-    head.grow(range(300))
-    for own, other in ((head.weight, reference.weight), (head.bias, reference.bias)):
-        assert own.std().item() == pytest.approx(other.std().item(), rel=0.1)
-    assert head.weight.std().item() == pytest.approx(0.0208, rel=0.01)  # 1/√(3 · 768)
-
-
-def test_an_unknown_start_is_refused_with_the_known_ones():
-    with pytest.raises(
-        ValueError, match="Unknown start 'gaussian'. Known: hfc, linear, normal, uniform"
-    ):
-        GrowingLinear(6, start="gaussian")
-
-
 def test_what_is_drawn_depends_neither_on_the_order_of_the_ids_nor_on_the_width():
     torch.manual_seed(5)
     first = GrowingLinear(6)
@@ -196,13 +159,6 @@ def test_what_is_drawn_depends_neither_on_the_order_of_the_ids_nor_on_the_width(
     second = GrowingLinear(6)
     second.grow([2, 9])
     assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
-
-
-def test_growth_keeps_requires_grad_of_each_parameter():
-    head = grown()
-    head.weight.requires_grad_(False)
-    head.grow([11])
-    assert not head.weight.requires_grad and head.bias.requires_grad
 
 
 def test_evaluation_of_unseen_classes_pads_the_output_and_changes_nothing_else():
@@ -227,27 +183,6 @@ def test_evaluation_of_unseen_classes_pads_the_output_and_changes_nothing_else()
     )
 
 
-def test_the_pad_survives_a_second_eval_and_is_gone_after_training_resumes():
-    head, x = grown(), inputs()
-    head.eval()
-    head.adaptation(experience([12]))
-    assert head.eval()(x).shape == (4, 13)
-    assert head.train()(x).shape == (4, 8)
-    assert head.eval()(x).shape == (4, 8)
-
-
-def test_a_copy_taken_in_training_gives_only_its_own_columns():
-    head, x = grown(), inputs()
-    head.eval()
-    head.adaptation(experience([12]))
-    head.training = True  # the mode set without a call, as some hosts do
-    assert head(x).shape == (4, 8)
-    teacher = copy.deepcopy(head).eval()
-    head.grow([20])
-    assert teacher(x).shape == (4, 8)
-    torch.testing.assert_close(teacher(x), head(x)[:, :8], rtol=1e-6, atol=1e-6)
-
-
 def test_a_state_dict_brings_its_rows_and_its_seen_classes():
     source, target = grown(), GrowingLinear(6)
     target.grow(range(20))
@@ -257,67 +192,12 @@ def test_a_state_dict_brings_its_rows_and_its_seen_classes():
     assert not target.weight.requires_grad and target.bias.requires_grad
 
 
-def test_a_state_dict_of_another_width_is_refused_and_leaves_the_head_alone():
-    target = grown()
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        target.load_state_dict(grown(range(3), in_features=5).state_dict())
-    assert target.weight.shape == (8, 6)
-
-
-@pytest.mark.parametrize("num_groups", [1, 2])
-def test_avalanche_rewires_the_optimizer_in_the_head_s_own_group(num_groups):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 6), GrowingLinear(6))
-    groups = [
-        {"params": [*model[0].parameters()], "lr": 0.1},
-        {"params": [*model[1].parameters()], "lr": 0.5},
-    ]
-    optimizer = torch.optim.AdamW(model.parameters() if num_groups == 1 else groups)
-    known = update_optimizer(optimizer, dict(model.named_parameters()), None, reset_state=True)
-    for class_ids in ([2], [4, 0]):
-        avalanche_model_adaptation(model, experience(class_ids))
-        known = update_optimizer(optimizer, dict(model.named_parameters()), known)
-        held = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
-        backbone, head = (
-            [id(p) for p in model[0].parameters()],
-            [id(p) for p in model[1].parameters()],
-        )
-        assert held == ([backbone + head] if num_groups == 1 else [backbone, head])
-        before = [p.detach().clone() for p in model.parameters()]
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(
-            model(inputs())[:, [2, 4] if 4 in class_ids else [2, 0]], torch.tensor([0, 1, 0, 1])
-        ).backward()
-        optimizer.step()
-        assert all(
-            not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)
-        )
-
-
 @pytest.mark.parametrize("class_ids", [[-1], [3, -2]])
 def test_a_negative_class_id_is_refused_in_both_modes(class_ids):
     head = GrowingLinear(6)
     for mode in (True, False):
         with pytest.raises(ValueError, match=f"got {min(class_ids)}"):
             head.train(mode).adaptation(experience(class_ids))
-
-
-def test_an_experience_without_classes_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match="with_classes_timeline"):
-        GrowingLinear(6).adaptation(SimpleNamespace())
-
-
-def test_no_features_are_refused():
-    with pytest.raises(ValueError, match="got 0"):
-        GrowingLinear(0)
-
-
-def test_no_class_changes_nothing():
-    head = grown()
-    weight = head.weight
-    head.grow([])
-    head.eval().adaptation(experience([]))
-    assert head.weight is weight and head(inputs()).shape == (4, 8)
 
 
 def test_a_plain_linear_layer_loads_with_all_its_rows_in_use():

@@ -36,20 +36,6 @@ def test_pixels_of_masked_patches_change_no_prediction_and_those_of_visible_ones
     assert (model(shown, noise()).predicted != predicted).flatten(1).any(1).all()
 
 
-def test_the_blocks_are_given_the_class_token_and_the_visible_patches_only():
-    model, lengths = autoencoder(), []
-    for block in model.encoder.backbone.blocks:
-        block.register_forward_hook(lambda _, inputs, __: lengths.append(inputs[0].shape[1]))
-    model(torch.randn(3, 3, 8, 16), noise())
-    assert lengths == [3, 3]  # 1 + 2 of 8
-
-
-def test_with_all_patches_visible_the_tokens_are_those_of_the_encoder():
-    encoder, x = autoencoder().encoder, torch.randn(3, 3, 8, 16)
-    everything = torch.arange(8).expand(3, 8)
-    torch.testing.assert_close(encoder.visible_tokens(x, everything), encoder.tokens(x))
-
-
 def test_patches_are_cut_row_by_row_and_put_back_where_they_were():
     model, x = autoencoder(), torch.randn(2, 3, 8, 16)
     patches = model.patches(x)

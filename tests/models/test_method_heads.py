@@ -4,17 +4,14 @@ import copy
 
 import pytest
 import torch
-from small_backbones import encoder, vit, vit_encoder
+from small_backbones import vit
 
-from avalanche_hfc.losses import add_importance, normalised_importance
 from avalanche_hfc.models import (
     BoostedHead,
     CorrectedHead,
-    DyToxModel,
     GrowingLinear,
     ResNet32,
     TSAViT,
-    ViT,
 )
 
 
@@ -131,63 +128,6 @@ def test_the_gradients_of_stages_are_the_change_of_the_loss_when_a_stage_moves(n
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
         torch.testing.assert_close((gradient * push).sum(), slope, rtol=1e-5, atol=1e-7)
-
-
-VITS = {
-    f"{kind.__name__} of {n}": lambda kind=kind, n=n: vit(kind, msa_blocks=n)
-    for kind in (ViT, TSAViT)
-    for n in (1, 2, 3, 5)
-}
-DYTOX = {
-    "dytox with convit": lambda: DyToxModel(encoder()),
-    "dytox with vit": lambda: DyToxModel(vit_encoder()),
-}
-
-
-@pytest.mark.parametrize("name", [*VITS, *DYTOX])
-def test_something_reads_every_token_that_is_a_map(name):
-    """The gradient of a loss on the embedding, taken in the blocks, reaches all channels of all
-    patch tokens of each stage.
-    """
-    torch.manual_seed(0)
-    model, seen = (VITS | DYTOX)[name](), []
-    model.head.grow([0, 1])
-    net = model.encoder if name in DYTOX else model
-    blocks = net.blocks if name == "dytox with convit" else net.backbone.blocks
-
-    def keep(tokens):
-        if tokens.requires_grad:
-            tokens.retain_grad()
-            seen.append(tokens)
-
-    blocks[0].register_forward_pre_hook(lambda module, inputs: keep(inputs[0]))
-    for block in blocks:
-        block.register_forward_hook(lambda module, inputs, output: keep(output))
-    features = model.features(torch.randn(2, 3, 8, 8))
-    (features.embedding @ torch.randn(features.embedding.shape[1])).square().sum().backward()
-    for stage in features.stages:
-        own = stage.flatten(2).transpose(1, 2)
-        normed = [
-            torch.nn.functional.layer_norm(tokens, tokens.shape[-1:])[:, -own.shape[1] :]
-            for tokens in seen
-        ]
-        (found,) = (
-            tokens
-            for tokens, other in zip(seen, normed, strict=True)
-            if torch.allclose(other, own, atol=1e-6)
-        )
-        assert found.grad[:, -own.shape[1] :].abs().min() > 0
-
-
-@pytest.mark.parametrize("name", VITS)
-def test_the_importance_of_a_vit_s_channels_is_measured_at_every_stage(name):
-    torch.manual_seed(0)
-    model = VITS[name]()
-    gradients = model.stage_gradients(
-        torch.randn(4, 3, 8, 8), lambda embedding: embedding.square().sum()
-    )
-    for importance in normalised_importance(add_importance(gradients)):
-        assert importance.mean().item() == pytest.approx(1, rel=1e-5) and (importance != 1).all()
 
 
 def test_a_frozen_stage_has_gradient_zero():

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from avalanche_hfc.lab.pretraining import PretrainRecipe
+from avalanche_hfc.lab.schema import PretrainRecipe
 from avalanche_hfc.models import DyToxModel, TSAViT, ViT, ViTEncoder
 from avalanche_hfc.models.weights import PACKAGED, packaged_weights
 

@@ -1,7 +1,6 @@
 import copy
 
 import pytest
-import timm
 import torch
 from small_vits import assert_map, images, small
 from torch import nn
@@ -53,30 +52,6 @@ def test_vit_base_with_adapters_and_five_frozen_blocks_has_the_released_code_s_p
     assert model.backbone_name == "vit_base_patch16_224.mae" and model.pretrained_tag == "mae"
 
 
-def test_the_small_vit_of_the_design_keeps_five_blocks_and_counts_its_tokens():
-    model = TSAViT(
-        "vit_tiny_patch16_224",
-        image_size=32,
-        patch_size=4,
-        msa_blocks=5,
-        backbone_options={"embed_dim": 192, "num_heads": 3},
-    )
-    assert len(model.backbone.blocks) == 5 and model.features(images(size=32)).tokens.shape == (
-        3,
-        65,
-        192,
-    )
-    assert model.tsa[0].num_heads == 3
-
-
-def test_msa_blocks_is_the_depth_less_the_tsa_blocks():
-    assert [len(small(msa_blocks=None, tsa_blocks=l_t).backbone.blocks) for l_t in (1, 2, 5)] == [
-        5,
-        4,
-        1,
-    ]
-
-
 def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
     model = small(tsa_blocks=3, msa_blocks=6).eval()
     tokens = model.backbone.forward_features(images())
@@ -86,51 +61,6 @@ def test_the_encoder_is_timm_s_and_the_tsa_blocks_chain_their_embeddings():
     assert torch.equal(model.embed(images()), embedding) and torch.equal(
         model.features(images()).tokens, tokens
     )
-
-
-def test_blocks_beyond_msa_blocks_are_left_out():
-    torch.manual_seed(0)
-    vit = timm.create_model(
-        "vit_tiny_patch16_224",
-        num_classes=0,
-        img_size=8,
-        patch_size=4,
-        embed_dim=24,
-        num_heads=3,
-        depth=6,
-    ).eval()
-    vit.blocks = vit.blocks[:4]
-    assert torch.equal(small().eval().features(images()).tokens, vit.forward_features(images()))
-
-
-def test_forward_is_classify_of_embed_and_get_features_is_embed():
-    model = small().eval()
-    model.head.grow([1, 4])
-    embedding = model.embed(images())
-    assert torch.equal(model(images()), model.classify(embedding)) and torch.equal(
-        model.get_features(images()), embedding
-    )
-    assert model(images()).shape == (3, 5)
-
-
-def test_every_parameter_trains():
-    model = small(adapter_dim=4, tsa_blocks=2, residual=True)
-    for block in model.backbone.blocks:
-        nn.init.normal_(block.adapter.up.weight)  # at 0 it hides the down-projection
-    model.head.grow([0, 1])
-    model(images()).square().sum().backward()
-    assert [
-        name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()
-    ] == []
-
-
-def test_the_paper_s_shared_embedding_gets_a_gradient_through_the_query():
-    model = small()
-    model.head.grow([0, 1])
-    model(images()).square().sum().backward()
-    assert [
-        name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()
-    ] == []
 
 
 @pytest.mark.parametrize("adapter_dim", [0, 4])
@@ -233,54 +163,11 @@ def test_stage_k_ends_with_block_round_k_l_m_over_4(msa_blocks, ends):
         assert_map(stage, outputs[end][:, 1:], (2, 2))
 
 
-@pytest.mark.parametrize(
-    "options, size, patch",
-    [
-        ({"in_chans": 1}, 8, 2),
-        ({"in_chans": 1}, 8, 4),
-        ({"class_token": False}, 8, 4),
-        ({"reg_tokens": 4, "no_embed_class": True}, 8, 4),
-        ({"pos_embed": "none"}, 8, 4),
-        ({"dynamic_img_size": True}, 8, 4),
-        ({"pre_norm": True, "init_values": 0.1, "qk_norm": True}, 8, 4),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
-)
-def test_variants_of_timm_s_vit_keep_timm_s_tokens(options, size, patch):
-    model = small(image_size=size, patch_size=patch, backbone_options=options).eval()
-    x, calls = images(channels=options.get("in_chans", 3), size=size), watch(model)
-    features, outputs = model.features(x), dict(calls)
-    assert torch.equal(features.tokens, model.backbone.forward_features(x)) and torch.equal(
-        features.embedding, model.embed(x)
-    )
-    prefix_tokens = features.tokens.shape[1] - (size // patch) ** 2
-    assert prefix_tokens == model.backbone.num_prefix_tokens
-    assert_map(features.stages[-1], outputs[4][:, prefix_tokens:], (size // patch, size // patch))
-
-
 def test_a_dynamic_vit_gives_stages_of_the_image_s_own_grid():
     model = small(backbone_options={"dynamic_img_size": True}).eval()
     assert [stage.shape[2:] for stage in model.features(torch.randn(2, 3, 12, 16)).stages] == [
         (3, 4)
     ] * 4
-
-
-def test_an_averaging_backbone_keeps_its_last_norm_for_every_token():
-    model = small(backbone_options={"global_pool": "avg"}).eval()
-    assert isinstance(model.backbone.norm, nn.LayerNorm) and not list(
-        model.backbone.fc_norm.parameters()
-    )
-    tokens = model.features(images()).tokens
-    torch.testing.assert_close(tokens.mean(-1), torch.zeros(3, 5), rtol=0, atol=1e-6)
-
-
-def test_drop_path_acts_in_the_tsa_blocks_only():
-    model = small(drop_path=0.5, residual=True).train()
-    first, second = model.features(images()), model.features(images())
-    assert torch.equal(first.tokens, second.tokens) and not torch.equal(
-        first.embedding, second.embedding
-    )
-    assert torch.equal(model.eval().embed(images()), model.embed(images()))
 
 
 def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
@@ -289,37 +176,3 @@ def test_the_shared_embedding_starts_truncated_normal_or_at_zero():
     ).shared_embedding
     assert embedding.std().item() == pytest.approx(0.02, rel=0.1) and embedding.requires_grad
     assert not small(embedding_std=0).shared_embedding.any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("residual", [False, True], ids=["paper", "released"])
-def test_a_model_of_another_dtype_grows_and_answers_in_it(dtype, residual):
-    model = small(residual=residual, tsa_blocks=2).to(dtype).eval()
-    model.head.grow([0, 2])
-    logits = model(images(dtype=dtype))
-    assert logits.dtype == dtype
-    torch.testing.assert_close(
-        logits.float()[:, [0, 2]], model.float()(images())[:, [0, 2]], rtol=0.1, atol=0.05
-    )
-
-
-def test_autocast_changes_the_answer_by_rounding_only():
-    model = small(residual=True).eval()
-    model.head.grow([0, 2])
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(images())
-    torch.testing.assert_close(
-        logits.float()[:, [0, 2]], model(images())[:, [0, 2]], rtol=0.1, atol=0.05
-    )
-
-
-def test_a_deep_copy_is_independent_also_after_a_backward():
-    model = small()
-    model.head.grow([0])
-    model(images()).sum().backward()
-    twin = copy.deepcopy(model)
-    before = twin(images())
-    with torch.no_grad():
-        model.shared_embedding.add_(1)
-        model.head.weight.add_(1)
-    assert torch.equal(twin(images()), before) and not torch.equal(model(images()), before)

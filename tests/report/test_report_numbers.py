@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from synthetic_runs import write_run, write_runs
 
-from avalanche_hfc.lab.pretraining import PretrainRecipe
 from avalanche_hfc.lab.read import RunData, group_runs, read_runs, shared_name
+from avalanche_hfc.lab.schema import PretrainRecipe
 from avalanche_hfc.report.numbers import (
     class_table,
     confusion_shares,

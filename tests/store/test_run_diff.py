@@ -6,8 +6,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from avalanche_hfc.lab.cli.use import diff as command
-from avalanche_hfc.lab.cli.use import in_words, rounded
+from avalanche_hfc.lab.cli.look import diff as command
+from avalanche_hfc.lab.cli.look import in_words, rounded
 from avalanche_hfc.lab.read import FirstDifference, diff_runs
 
 TRAIN = [

@@ -14,7 +14,7 @@ from tiny_runs import build as tiny_build
 
 from avalanche_hfc.lab.run import run
 from avalanche_hfc.models import ResNet32, TSAViT, ViT
-from avalanche_hfc.models.ridge import RIDGES
+from avalanche_hfc.models.closed_form import RIDGES
 from avalanche_hfc.plugins import GFCPlugin, HerdingReplayPlugin
 from avalanche_hfc.strategies import STRATEGIES
 

@@ -6,7 +6,7 @@ import numpy as np
 from click.testing import CliRunner
 from PIL import Image
 
-from avalanche_hfc.lab.cli.main import commands
+from avalanche_hfc.lab.cli import commands
 
 COLOURS = {
     "ant": (230, 20, 20),

@@ -15,7 +15,7 @@ from strategy_runs import ORDER, SMALL_VIT, digit_tensors, jitter, vit
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from avalanche_hfc.benchmarks import SplitBenchmark
-from avalanche_hfc.benchmarks._images import Source, TensorImages
+from avalanche_hfc.benchmarks.sources import Source, TensorImages
 from avalanche_hfc.lab.build import Built
 from avalanche_hfc.lab.options import WITHOUT_MEMORY
 from avalanche_hfc.lab.run import run

@@ -1,6 +1,4 @@
-"""The runs of a table, with a bar for the table and one for the run; a plain line per run where the
-output is not a terminal.
-"""
+"""Commands that train many recipes: `hfc table`, `demo` and `compare`."""
 
 import shlex
 import sys
@@ -14,17 +12,58 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from tqdm import tqdm
 
+from avalanche_hfc._names import counted
 from avalanche_hfc._types import Options
-from avalanche_hfc.lab import DEMO_EPOCHS, TableCell
-from avalanche_hfc.lab.cli.options import RecipeCommand, announce_loading, overrides_of, run_options
-from avalanche_hfc.lab.cli.options import tables as table_names
-from avalanche_hfc.lab.cli.run_progress import QUIET_SECONDS, RunBar
+from avalanche_hfc.lab import DEMO_EPOCHS, SCALES, Recipe, TableCell
+from avalanche_hfc.lab.cli.options import (
+    AT_LEAST_1,
+    FOLDER,
+    PATH,
+    RecipeCommand,
+    announce_loading,
+    device_option,
+    jobs_option,
+    read_seeds,
+    table_names,
+    workers_option,
+)
+from avalanche_hfc.lab.cli.progress import RunLines, TableRunBar
+from avalanche_hfc.lab.compare import (
+    COMPARED,
+    MOST_EPOCHS,
+    TimeBudget,
+    Work,
+    budget_note,
+    comparable,
+    compared_recipes,
+    compared_runs,
+    few_epochs,
+    has_weights,
+    model_size,
+    note_epochs,
+    with_epochs,
+    with_weights,
+)
 from avalanche_hfc.lab.describe import command
+from avalanche_hfc.lab.options import is_user_method
 from avalanche_hfc.lab.run_folder import RunFolder
-from avalanche_hfc.lab.table import TableRun, check_writable, finished, runs_of, train, without
+from avalanche_hfc.lab.settings import PER_CLASS
+from avalanche_hfc.lab.table import (
+    TableRun,
+    cells_of,
+    check_writable,
+    finished,
+    named_as_run,
+    runs_of,
+    set_aside,
+    train,
+    without,
+)
 
 if TYPE_CHECKING:
+    from avalanche_hfc.benchmarks.sources import Source
     from avalanche_hfc.lab.jobs import Outcome
+    from avalanche_hfc.lab.plan import Measured
 
 KNOWN = (
     "ValueError",
@@ -34,9 +73,15 @@ KNOWN = (
     "OSError",
     "PermissionError",
 )  # errors whose text says all
-
-
-TITLE = 24  # characters of a run's name beside its bar, which fits 80 columns
+BATCHES = 3  # timed in each of two steps, as `hfc plan` does
+LOCAL: Options = {
+    "on": "local",
+    "commands": False,
+    "no_run": False,
+    "data": None,
+    "jobs": 1,
+    "workers": None,
+}  # options of `hfc table` that other commands do not have
 
 
 class Done(NamedTuple):
@@ -44,22 +89,22 @@ class Done(NamedTuple):
 
     finished: list[TableRun]
     failed: list[tuple[TableRun, str]]
-    overrides: Options
 
 
-def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Options) -> Done:
+def run_cells(cells: Sequence[TableCell], overrides: Mapping[str, str], options: Options) -> Done:
     """Run what is missing of some cells. A folder of another recipe, or a wrong value, is an error
     before anything is written.
     """
-    given = overrides_of(arguments)
     if not options["no_run"]:
         check_writable(options["out"])
     announce_loading()
-    runs = runs_of(cells, options["seeds"], options["out"], given)
+    runs = runs_of(cells, options["seeds"], options["out"], overrides)
     there = finished(runs)
-    tell_unused(runs, given)
-    overrides = {leaf: value for run in runs for leaf, value in run.recipe.overrides.items()}
     missing = [run for run in runs if run not in there]
+    for name in overrides:
+        others = without({run.recipe.name: run.recipe for run in runs}.values(), name)
+        if others:
+            click.echo(f"--{name} has no effect on {', '.join(others)}.", err=True)
     if options["commands"]:
         for run in missing:
             click.echo(command_of(run, options))
@@ -67,8 +112,8 @@ def run_cells(cells: Sequence[TableCell], arguments: Sequence[str], options: Opt
     if options["no_run"]:
         if missing:
             click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
-        return Done(there, [], overrides)
-    return run_missing(runs, missing, options)._replace(overrides=overrides)
+        return Done(there, [])
+    return run_missing(runs, missing, options)
 
 
 def run_missing(runs: Sequence[TableRun], missing: Sequence[TableRun], options: Options) -> Done:
@@ -77,7 +122,7 @@ def run_missing(runs: Sequence[TableRun], missing: Sequence[TableRun], options: 
     """
     there = [run for run in runs if run not in missing]
     if not missing:
-        return Done(there, [], {})
+        return Done(there, [])
     if there:
         click.echo(f"{len(there)} of {len(runs)} runs are finished.", err=True)
     try:
@@ -89,19 +134,12 @@ def run_missing(runs: Sequence[TableRun], missing: Sequence[TableRun], options: 
             err=True,
         )
         sys.exit(130)
-    return Done(finished(runs), failed, {})
-
-
-def tell_unused(runs: Sequence[TableRun], given: Mapping[str, str]) -> None:
-    for name in given:
-        others = without({run.recipe.name: run.recipe for run in runs}.values(), name)
-        if others:
-            click.echo(f"--{name} has no effect on {', '.join(others)}.", err=True)
+    return Done(finished(runs), failed)
 
 
 def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
-    """The runs that failed and why; the others are run. What none of them can do without is looked
-    for once, before the first.
+    """Run these, and return those that failed and why. What all of them need is checked once,
+    before the first.
     """
     import torch
 
@@ -120,8 +158,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
         torch.set_num_threads(1)  # the models are too small for two
     one = partial(train_with_bar, said=set()) if options["jobs"] == 1 else train
     work = partial(one, device=device, data_root=options["data"], num_workers=options["workers"])
-    bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
-    return tell_all(outcomes(work, runs, jobs=options["jobs"]), bar)
+    return tell_all(outcomes(work, runs, jobs=options["jobs"]), run_bar(runs))
 
 
 def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, str]]:
@@ -145,7 +182,7 @@ def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRu
         workers = workers_on(ray, device, options["workers"])
         check_nodes(ray, out, [] if data is None else [data])
         work = partial(train, device=device, data_root=data, num_workers=workers)
-        bar = tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
+        bar = run_bar(runs)
         results = ray_outcomes(
             ray,
             work,
@@ -157,9 +194,13 @@ def run_on_ray(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRu
         return tell_all(results, bar)
 
 
+def run_bar(runs: Sequence[TableRun]) -> Any:
+    return tqdm(total=len(runs), unit="run", disable=None, dynamic_ncols=True)
+
+
 def steps_done(runs: Sequence[TableRun]) -> str:
-    """The steps that are done of all runs, read from their folders. A folder that cannot be read,
-    as while one of its files is written on another node, counts for nothing this time.
+    """The number of steps that all runs have done, read from their folders. A folder that cannot be
+    read, such as one that another node is writing to, counts for nothing this time.
     """
     done = 0
     for run in runs:
@@ -169,12 +210,11 @@ def steps_done(runs: Sequence[TableRun]) -> str:
 
 
 def tell_all(outcomes: "Generator[Outcome, None, None]", bar: Any) -> list[tuple[TableRun, str]]:
-    """Tell of each run as it ends; those that failed and why."""
+    """Say how each run ended; those that failed and why. A reason is printed once."""
     failed: list[tuple[TableRun, str]] = []
-    lines = Lines(bar)
+    lines = RunLines(bar)
     with bar, closing(outcomes) as results:
         for run, row, error in results:
-            bar.update()
             if error is None:
                 lines.tell(f"{run}: {in_words(row)}")
             else:
@@ -194,60 +234,6 @@ def command_of(run: TableRun, options: Options) -> str:
     if options["workers"] is not None:
         further += ["--workers", str(options["workers"])]
     return command(run.recipe, data and str(data.resolve()), further)
-
-
-class Lines:
-    """A line about each run: above the bar, or with the time left where there is none."""
-
-    def __init__(self, bar: Any):
-        self.bar, self.count, self.start = bar, 0, time.monotonic()
-
-    def tell(self, text: str) -> None:
-        """Nothing is told of a run that failed as another did."""
-        self.count += 1
-        if not text:
-            return
-        if self.bar.disable:
-            left = (time.monotonic() - self.start) / self.count * (self.bar.total - self.count)
-            click.echo(f"{self.count}/{self.bar.total}{time_left(left)}: {text}", err=True)
-        else:
-            self.bar.write(text, file=sys.stderr)
-
-
-def time_left(seconds: float) -> str:
-    """A rough time in words, behind a comma; nothing if it is over."""
-    if not seconds:
-        return ""
-    return ", less than a minute left" if seconds < 60 else f", about {seconds / 60:.0f} min left"
-
-
-class TableRunBar(RunBar):
-    """Below the bar of the table. Plain lines name the run, and a run of seconds has none but its
-    last, which `Lines` tells; on a terminal that is the only line of a run. Remarks on the data are
-    made once: `said` holds those of the runs before.
-    """
-
-    leave = False
-
-    def __init__(self, title: str, said: set[str] | None = None):
-        super().__init__(title)
-        self.said = set() if said is None else said
-
-    def remark(self, line: str) -> None:
-        if line not in self.said:
-            self.said.add(line)
-            super().remark(line)
-
-    def name_run(self) -> None:
-        """The bar itself names the run."""
-
-    def describe(self) -> str:
-        title = self.title if len(self.title) <= TITLE else f"{self.title[: TITLE - 1]}…"
-        return f"{title} {super().describe().removeprefix('step ')}"
-
-    def _say(self, line: str) -> None:
-        if self.bar.disable and time.monotonic() - self._spoke > QUIET_SECONDS:
-            super()._say(f"{self.title}: {line}")
 
 
 def train_with_bar(run: TableRun, *, said: set[str], **options: Any) -> dict[str, str]:
@@ -287,22 +273,54 @@ def none_finished(table: str, options: Options) -> ValueError:
 
 @click.command(cls=RecipeCommand)
 @click.argument("name", metavar="NAME", shell_complete=table_names)
-@run_options
+@click.option(
+    "--scale",
+    default="demo",
+    show_default=True,
+    help="; ".join(f"{name}: {words}" for name, words in SCALES.items()) + ".",
+)
+@click.option("--seeds", type=AT_LEAST_1, default=1, show_default=True, help="Seeds 0, 1, …")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ROW",
+    help="Only this row, such as icarl or icarl+hfc; can be repeated.",
+)
+@click.option(
+    "--out", type=FOLDER, default=Path("runs"), show_default=True, help="Folder of the runs."
+)
+@click.option("--data", type=PATH, help="Where the images are; digits need none.")
+@jobs_option
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where to run: here, or on the Ray cluster that RAY_ADDRESS names; without one, Ray is "
+    "started here.",
+)
+@device_option
+@workers_option
+@click.option("--no-run", is_flag=True, help="Use the finished runs and train nothing.")
+@click.option(
+    "--commands",
+    is_flag=True,
+    help="Print a command for each run that is not finished, and train nothing.",
+)
+@click.option(
+    "--paper",
+    type=PATH,
+    help="The paper's numbers  [default: experiments/paper.csv beside the package]",
+)
 @click.option(
     "--add",
     multiple=True,
     metavar="METHOD",
-    help="A row for a method that you wrote, as module:Class or module:Class+hfc; may be given "
-    "several times.",
+    help="A row for a method that you wrote, module:Class or module:Class+hfc; can be repeated.",
 )
-@click.option(
-    "--tables",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the tables  [default: OUT/tables]",
-)
-@click.pass_context
+@click.option("--tables", type=FOLDER, help="Folder of the tables  [default: OUT/tables]")
 def table(
-    context: click.Context, name: str, add: tuple[str, ...], tables: Path | None, **options: Any
+    name: str, overrides: dict[str, str], add: tuple[str, ...], tables: Path | None, **options: Any
 ) -> None:
     """Table NAME as CSV, markdown and LaTeX, with its figures as PNG; for a table of the paper our
     number, the paper's and the gap.
@@ -317,29 +335,30 @@ def table(
     avalanche  hfc-forms  practical  methods (no numbers of the paper)
     comparison  protocols  memory  initialisation  order (at scale small)
     """
-    from avalanche_hfc.lab.cli.tables import end, none_finished, run_cells
     from avalanche_hfc.lab.read import read_runs
     from avalanche_hfc.lab.rows import replace_file
-    from avalanche_hfc.lab.table import cells_of, check_writable, named_as_run
+    from avalanche_hfc.lab.table import cells_of, check_writable
     from avalanche_hfc.report.table_figures import figures_of
     from avalanche_hfc.report.tables import paper_of, steps_of, table_of, title_of, write_table
 
     if add:
         announce_loading()  # their classes are read at once
-    cells = cells_of(name, options["scale"], options["only"], add)
+    scale, only = options["scale"], options["only"]
+    cells = cells_of(name, scale, only, add)
     paper = paper_of(options["paper"])
     folder = tables or options["out"] / "tables"
     check_writable(folder)
-    done = run_cells(cells, context.args, options)
+    done = run_cells(cells, overrides, options)
     if done.finished:
-        scale, title = options["scale"], title_of(name, options["scale"], done.overrides, paper)
-        runs, _ = read_runs([run.folder for run in done.finished])
-        cells = named_as_run(cells, overrides_of(context.args))
         recipes = {run.recipe.name: run.recipe for run in done.finished}
+        changed = {leaf: value for own in recipes.values() for leaf, value in own.overrides.items()}
+        title = title_of(name, scale, changed, paper)
+        runs, _ = read_runs([run.folder for run in done.finished])
+        cells = named_as_run(cells, overrides)
         numbers = table_of(name, scale, cells, steps_of(runs), paper, recipes)
-        stem = "-".join([name, scale, *options["only"], *add])
+        stem = "-".join([name, scale, *only, *add])
         files = write_table(name, numbers, folder, stem, title, cells=cells, runs=runs)
-        drawn = figures_of(name, cells, runs, recipes, paper, only=options["only"])
+        drawn = figures_of(name, cells, runs, recipes, paper, only=only)
         figures = [folder / f"{stem}-{figure}.png" for figure in drawn]
         for path, picture in zip(figures, drawn.values(), strict=True):
             replace_file(path, picture)
@@ -361,29 +380,19 @@ def table(
 @click.command()
 @click.option(
     "--seeds",
-    type=click.IntRange(min=1),
+    type=AT_LEAST_1,
     default=1,
     show_default=True,
     help="Seeds 0, 1, …; each has its own class order.",
 )
 @click.option(
-    "--epochs",
-    type=click.IntRange(min=1),
-    default=DEMO_EPOCHS,
-    show_default=True,
-    help="Epochs per step.",
+    "--epochs", type=AT_LEAST_1, default=DEMO_EPOCHS, show_default=True, help="Epochs per step."
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("demo"),
-    show_default=True,
-    help="Result folder.",
+    "--out", type=FOLDER, default=Path("demo"), show_default=True, help="Folder of the results."
 )
 @click.option(
-    "--fresh",
-    is_flag=True,
-    help="Start over. The runs that are there are moved aside, not deleted.",
+    "--fresh", is_flag=True, help="Start over. Earlier runs are moved aside, not deleted."
 )
 def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
     """Split digits in five steps: HFC, herding replay, Avalanche's Replay and Naive; a table,
@@ -391,26 +400,12 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
 
     Nothing is downloaded. Runs that are in the folder already are not run again.
     """
-    from avalanche_hfc.lab.cli.tables import end, none_finished, run_cells
-    from avalanche_hfc.lab.table import cells_of, runs_of, set_aside
-
     runs = out / "runs"
-    options = {
-        "scale": "demo",
-        "seeds": seeds,
-        "out": runs,
-        "jobs": 1,
-        "on": "local",
-        "commands": False,
-        "device": "cpu",
-        "data": None,
-        "workers": None,
-        "no_run": False,
-    }
+    options = LOCAL | {"scale": "demo", "seeds": seeds, "out": runs, "device": "cpu"}
     cells = cells_of("demo", "demo")
     if fresh and (old := set_aside(runs_of(cells, seeds, runs), runs)) is not None:
-        click.echo(f"The runs that were there are in {old} now.", err=True)
-    done = run_cells(cells, [] if epochs == DEMO_EPOCHS else ["--epochs", str(epochs)], options)
+        click.echo(f"The earlier runs are now in {old}.", err=True)
+    done = run_cells(cells, {} if epochs == DEMO_EPOCHS else {"epochs": str(epochs)}, options)
     end(done)
     if not done.finished:
         raise none_finished("demo", options)
@@ -423,3 +418,170 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
         f"{out / 'curves.png'}"
     )
     click.echo(f"Report, to open in a browser: {out / 'report.html'}")
+
+
+@click.command()
+@click.argument("data", metavar="DATA", type=PATH)
+@click.option(
+    "--methods",
+    default=",".join(COMPARED),
+    show_default=True,
+    help="Separated by commas; icarl+hfc is iCaRL with both losses, module:Class is yours.",
+)
+@click.option(
+    "--seeds",
+    callback=read_seeds,
+    default="0-2",
+    show_default=True,
+    metavar="SEEDS",
+    help="0-4, or 0,2,5. Each draws its own class order, the same for all methods.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Steps in which the classes arrive.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Choose the epochs so that all runs finish in this time, "
+    f"at most {MOST_EPOCHS} epochs per step.",
+)
+@click.option(
+    "--epochs",
+    type=AT_LEAST_1,
+    help="Epochs per step, in place of --minutes  [default: that of the recipes]",
+)
+@click.option(
+    "--weights",
+    metavar="FILE|NAME",
+    help="Weights of all networks, as from `hfc pretrain`  [default: small-mae]",
+)
+@jobs_option
+@click.option(
+    "--out",
+    type=FOLDER,
+    default=Path("compare"),
+    show_default=True,
+    help="Folder of the page; the runs are in OUT/runs.",
+)
+@device_option
+@click.option("--skip-bad", is_flag=True, help="Leave out files of DATA that are not images.")
+def compare(
+    data: Path,
+    methods: str,
+    seeds: tuple[int, ...],
+    steps: int,
+    minutes: float | None,
+    epochs: int | None,
+    weights: str | None,
+    jobs: int,
+    out: Path,
+    device: str,
+    skip_bad: bool,
+) -> None:
+    """Which method to use for DATA, a folder of images or an npz file.
+
+    Trains each method with each seed on the same images, class order and number of exemplars, and
+    writes one page: which method is best, by how much, whether the difference is more than chance,
+    what it costs, which classes it forgets, and the command that uses it. The same command resumes
+    runs that were stopped. A time budget: hfc compare photos --minutes 30
+    """
+    start = time.monotonic()
+    if minutes is not None and epochs is not None:
+        raise click.UsageError("Choose --minutes or --epochs, not both.")
+    announce_loading()
+    names = [name.strip() for name in methods.split(",")]
+    recipes = compared_recipes(data, names, steps, skip_bad=skip_bad)
+    if weights is not None:
+        recipes = with_weights(recipes, weights)
+    check_writable(out)
+    work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
+    noted = budget_note(out, minutes, epochs)
+    if noted is not None:
+        epochs = noted.epochs
+        noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
+    from avalanche_hfc.lab.data_files import refuse_other_data
+    from avalanche_hfc.lab.plan import real_data
+    from avalanche_hfc.lab.run import check_device
+
+    device, reading = check_device(device), time.monotonic()
+    source, sizes = real_data(recipes[0], seeds[0], None)
+    overhead = time.monotonic() - reading
+    if minutes is not None and noted is None:
+        measured = timed(recipes, source, device, jobs)
+        budget = TimeBudget(recipes, measured, sizes, len(seeds), jobs, overhead)
+        epochs = budget.epochs_within(minutes, spent=time.monotonic() - start)
+    if epochs is not None:
+        recipes = with_epochs(recipes, epochs)
+    runs = compared_runs(recipes, seeds, out)
+    there = finished(runs)
+    for run in runs:
+        refuse_other_data(RunFolder(run.folder), source.records)
+    if minutes is not None and epochs is not None and noted is None:
+        note_epochs(out, minutes, epochs, work)
+    tell_work(recipes, seeds)
+    options = LOCAL | {"scale": "small", "out": out, "jobs": jobs, "device": device}
+    done = run_missing(runs, [run for run in runs if run not in there], options)
+    remaining, failed = comparable(runs, done.failed)
+    if len({run.recipe.name for run in remaining}) > 1:
+        write_verdict(remaining, out, data, failed)
+    end(done)
+
+
+def timed(recipes: Sequence[Recipe], source: "Source", device: str, jobs: int) -> list["Measured"]:
+    """What a few batches tell of each method, on as many threads as a run has."""
+    import torch
+
+    from avalanche_hfc.lab.plan import measure
+
+    click.echo("Timing a few batches of each method …", err=True)
+    if jobs > 1:
+        torch.set_num_threads(1)
+    return [measure(candidate, source, device, BATCHES) for candidate in recipes]
+
+
+def tell_work(recipes: Sequence[Recipe], seeds: Sequence[int]) -> None:
+    """Say in a line what will be trained."""
+    epochs = max(candidate.train.epochs for candidate in recipes)
+    kept = max(candidate.memory.per_class or 0 for candidate in recipes)
+    memory = f", {counted(kept, 'exemplar')} per class" if kept else ""
+    few = kept and kept < PER_CLASS
+    why = f" ({PER_CLASS}, or a fifth of the training images of the smallest class)" if few else ""
+    click.echo(
+        f"{len(recipes)} methods, {counted(len(seeds), 'seed')}, {recipes[0].data.num_steps} steps "
+        f"of {counted(epochs, 'epoch')}{memory}{why}.",
+        err=True,
+    )
+
+
+def allowed(name: str) -> list[str]:
+    """What a command needs besides to read a run of this recipe: one of a user's method runs its
+    code.
+    """
+    return ["--allow-code"] if is_user_method(name) else []
+
+
+def write_verdict(
+    runs: Sequence[TableRun], out: Path, data: Path, failed: Mapping[str, str]
+) -> None:
+    """Write the page, and print its verdict. `failed` says which methods are missing and why."""
+    from avalanche_hfc.report.page import write_page
+    from avalanche_hfc.report.verdict import make_verdict, spoken
+
+    first = {run.recipe.name: run.folder for run in reversed(runs)}
+    report = make_verdict(
+        [run.folder for run in runs],
+        f"Which method for {data.resolve().name}",
+        {name: model_size(folder) for name, folder in first.items()},
+        {
+            name: shlex.join(["hfc", "predict", str(folder), "new.jpg", *allowed(name)])
+            for name, folder in first.items()
+            if has_weights(folder)
+        },
+        failed,
+        few_epochs([run.recipe for run in runs]),
+    )
+    click.echo(f"{spoken(report)}\nPage: {write_page(report, out)}")

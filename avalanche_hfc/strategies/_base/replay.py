@@ -12,8 +12,7 @@ from torch import Tensor
 from avalanche_hfc._names import lookup
 from avalanche_hfc._types import State, Strategy
 from avalanche_hfc.losses._common import full_precision
-from avalanche_hfc.models.cosine import closeness
-from avalanche_hfc.models.heads import UNSEEN_LOGIT
+from avalanche_hfc.models.heads import UNSEEN_LOGIT, closeness
 from avalanche_hfc.plugins.features import feature_function
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
 from avalanche_hfc.plugins.ranked import RankedPlugin

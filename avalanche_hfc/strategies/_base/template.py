@@ -22,7 +22,7 @@ from avalanche_hfc._compiled import compiled_by
 from avalanche_hfc._types import Experience, HostDataset, Options, State
 from avalanche_hfc.benchmarks.positions import PositionDataset, collate, flatten
 from avalanche_hfc.models.heads import UNSEEN_LOGIT
-from avalanche_hfc.models.recompute import recompute_activations
+from avalanche_hfc.models.modes import recompute_activations
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin, exemplars_of
 from avalanche_hfc.plugins.moments import carry_moments, moments_of
 from avalanche_hfc.plugins.steps import (
