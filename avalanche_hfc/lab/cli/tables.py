@@ -337,14 +337,9 @@ def table(
     """
     from avalanche_hfc.lab.read import read_runs
     from avalanche_hfc.lab.rows import replace_file
-    from avalanche_hfc.report.paper_table import (
-        figures_of,
-        paper_of,
-        steps_of,
-        table_of,
-        title_of,
-        write_table,
-    )
+    from avalanche_hfc.lab.table import cells_of, check_writable
+    from avalanche_hfc.report.table_figures import figures_of
+    from avalanche_hfc.report.tables import paper_of, steps_of, table_of, title_of, write_table
 
     if add:
         announce_loading()  # their classes are read at once
@@ -414,11 +409,12 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
     end(done)
     if not done.finished:
         raise none_finished("demo", options)
-    from avalanche_hfc.report.demo import DEFINITIONS, table, write_report
+    from avalanche_hfc.report.table_figures import write_demo
+    from avalanche_hfc.report.tables import DEMO_DEFINITIONS, demo_table
 
-    click.echo(table(write_report(out)))
+    click.echo(demo_table(write_demo(out)))
     click.echo(
-        f"\n{DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: "
+        f"\n{DEMO_DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: "
         f"{out / 'curves.png'}"
     )
     click.echo(f"Report, to open in a browser: {out / 'report.html'}")
