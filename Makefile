@@ -25,7 +25,7 @@ help:
 	@echo "make reproduce    three runs on real images trained again and compared; DATA=cifar100.npz"
 	@echo "make reproduce-paper  one cell of the paper trained again in hours, and compared; DATA=cifar100.npz"
 	@echo "make bench        speed as ratios, written to bench.csv and scale.csv; RECORD=1: to experiments/results"
-	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test; RECORD=1: counts to experiments/results"
+	@echo "make mutate       change one symbol at a time in the formulas; every change must fail a test"
 	@echo "                  ONLY=strategies EVERY=20: in what trains, every 20th change, held to the trajectories of tests/golden first"
 	@echo "make faults       kill runs at twenty random moments, resume each time, compare with an unbroken run"
 
@@ -98,7 +98,7 @@ bench: $(READY)
 	$(BIN)/python experiments/bench.py --scale $(if $(RECORD),--out experiments/results/scale.csv)
 
 mutate: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY)) $(if $(RECORD),--out experiments/results/mutants.csv)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutate.py $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
 
 clean:
 	rm -rf $(VENV) $(LOWEST) $(WHEEL) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

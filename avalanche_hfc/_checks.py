@@ -42,8 +42,7 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
     @functools.wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        given = {**{names[i]: value for i, value in enumerate(args)}, **kwargs}
-        check_tensors(caller, expected, given)
+        check_tensors(caller, expected, dict(zip(names, args, strict=False)) | kwargs)
         return function(*args, **kwargs)
 
     return call
@@ -71,7 +70,9 @@ def check_tensors(caller: str, expected: dict[str, Expected], given: dict[str, o
             continue
         if not isinstance(value, Tensor):
             raise ValueError(f"{caller}: {name} must be a tensor, got {type(value).__name__}.")
-        if kind_of(value.dtype) not in kinds:
+        whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+        kind = "floating-point" if value.is_floating_point() else "whole" if whole else "other"
+        if kind not in kinds:
             raise ValueError(
                 f"{caller}: {name} must hold {' or '.join(sorted(kinds))} numbers, got "
                 f"{value.dtype}."
@@ -87,12 +88,6 @@ def check_tensors(caller: str, expected: dict[str, Expected], given: dict[str, o
                     f"{caller}: {name} has shape {tuple(value.shape)}, but {where} has "
                     f"{dim} = {known}; {name} must have shape ({', '.join(dims)})."
                 )
-
-
-def kind_of(dtype: torch.dtype) -> str:
-    if dtype.is_floating_point:
-        return "floating-point"
-    return "other" if dtype.is_complex or dtype == torch.bool else "whole"
 
 
 def check_labels(caller: str, targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]) -> None:

@@ -19,23 +19,6 @@ class UnknownName(KeyError, ValueError):
         return str(self.args[0])  # a KeyError would show it in quotes
 
 
-class Registry(dict[str, Entry]):
-    """A dict whose error for an unknown name lists all names and the nearest.
-
-    Example:
-        >>> Registry({"podnet": 1}, kind="method")["pod"]
-        Traceback (most recent call last):
-        avalanche_hfc._names.UnknownName: Unknown method 'pod'. Known: podnet. ...
-    """
-
-    def __init__(self, entries: Mapping[str, Entry], *, kind: str):
-        super().__init__(entries)
-        self.kind = kind
-
-    def __missing__(self, name: object) -> Entry:
-        return lookup(self, name, self.kind)
-
-
 def lookup(table: Mapping[str, Entry], name: object, kind: str) -> Entry:
     """`table[name]`; an unknown name is answered with all names and the nearest."""
     if isinstance(name, str) and name in table:

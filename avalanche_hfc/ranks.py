@@ -4,7 +4,7 @@ gradients averaged by torch's DistributedDataParallel. On one rank nothing here 
 `b` rows of the global batch, `k` ranks; rank r has `b_r` consecutive rows. A loss that is computed
 from gathered rows has the same value on every rank, and a gradient for the rank's own rows only:
 the sum of the ranks' gradients is that of one rank with the whole batch. DistributedDataParallel
-takes the mean instead, so the loss is multiplied by k for its backward pass (`Share.scale`).
+takes the mean instead, so the loss is multiplied by k for its backward pass.
 """
 
 import hashlib
@@ -156,19 +156,9 @@ class Share(NamedTuple):
         return self.counts[self.rank]
 
     @property
-    def loaded(self) -> int:
-        """Number of images that this rank has loaded, at least one."""
-        return max(self.own, 1)
-
-    @property
     def start(self) -> int:
         """Where the rows of this rank begin in the global batch."""
         return sum(self.counts[: self.rank])
-
-    @property
-    def scale(self) -> int:
-        """The factor of a loss that undoes the mean of DistributedDataParallel."""
-        return self.ranks
 
     def of(self, rows: Any) -> Any:
         """What this rank loads of the rows of a global batch.
@@ -424,14 +414,11 @@ def draws(module: nn.Module) -> bool:
     """Whether a layer draws random numbers in training."""
     if isinstance(module, nn.RReLU):
         return module.lower < module.upper
-    if isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
-        return True
-    kind = type(module).__name__
-    if "Drop" in kind or kind == "StochasticDepth":
-        names: tuple[str, ...] = ("p", "drop_prob", "prob")
-    else:
-        names = ("dropout",) if isinstance(module, nn.RNNBase | nn.MultiheadAttention) else ()
-    return any(float(getattr(module, name, 0.0)) > 0 for name in names)
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return float(module.dropout) > 0
+    if "Drop" in type(module).__name__ or type(module).__name__ == "StochasticDepth":
+        return any(float(getattr(module, name, 0.0)) > 0 for name in ("p", "drop_prob"))
+    return isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
 
 
 # What the ranks must have in common

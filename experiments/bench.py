@@ -139,7 +139,7 @@ def main() -> None:
         )
         numbers = (f"{row.ours:.4g}", f"{row.reference:.4g}", row.unit, f"{row.ratio:.3f}")
         values = (row.name, row.compared_with, *numbers, row.target, row.met, cause, machine())
-        file.append(dict(zip(COLUMNS, values, strict=True)))
+        file.extend([dict(zip(COLUMNS, values, strict=True))])
     if arguments.part:
         file.replace(kept(results, file.rows()))
     file.path.replace(results)

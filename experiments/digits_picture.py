@@ -6,23 +6,22 @@ Nothing is trained.
 """
 
 import argparse
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
 from PIL import Image
 
-from avalanche_hfc.lab import DEMO_MEMORY
-from avalanche_hfc.report.demo import draw_curves
+from avalanche_hfc.report.figures import as_png
+from avalanche_hfc.report.table_figures import demo_curves
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
 
 
 def draw(rows: Path, picture: Path) -> None:
     """Draw the curves of a CSV file of rows as a PNG with a palette."""
-    draw_curves(pd.read_csv(rows), picture, f"Split digits, {DEMO_MEMORY} exemplars")
-    with Image.open(picture) as image:
-        palette = image.convert("RGB").quantize(COLORS)
-    palette.save(picture, optimize=True)
+    with Image.open(BytesIO(as_png(demo_curves(pd.read_csv(rows))))) as image:
+        image.convert("RGB").quantize(COLORS).save(picture, optimize=True)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from avalanche_hfc.lab.options import is_user_method
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import RunFolder, settings
 from avalanche_hfc.lab.table import TableRun, train
-from avalanche_hfc.report.paper_table import values_of
+from avalanche_hfc.report.tables import values_of
 
 SEED = 100  # none of the tables'
 HOLD_OUT = 25  # of the 250 training images of each class

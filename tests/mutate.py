@@ -1,7 +1,6 @@
 """Change one symbol at a time in the formulas and demand that a test fails: `make mutate`.
 
-    python tests/mutate.py [--only losses/relation.py] [--list] [--recheck] [--out
-    experiments/results/mutants.csv]
+    python tests/mutate.py [--only losses/relation.py]
 
 Without --only the formulas are tried. With --only strategies or a file of them, only what trains is
 changed, and a mutant is first held to the trajectory of its authors (tests/golden), then to the
@@ -14,7 +13,6 @@ reason; any other survivor, and any entry without a mutant, is an error.
 """
 
 import argparse
-import csv
 import gc
 import inspect
 import json
@@ -58,7 +56,7 @@ FOLLOWED = {  # the recordings that a file of the strategies is held to
 TRAJECTORY = "tests/golden/test_trajectories.py::test_a_trajectory_of_the_authors_is_followed[{}]"
 OTHER_TESTS = [  # of these, the ones of the method
     "tests/strategies/test_*.py",
-    "tests/engine/test_phase_rates.py",
+    "tests/lab/test_phase_rates.py",
     "tests/contracts/test_contracts_*.py",
 ]
 # constructor, state and checks of options train nothing
@@ -240,16 +238,16 @@ def survivors(jobs: list[Mutation], group: str) -> list[Mutation]:
     return unnoticed(jobs, group, tests)
 
 
-def off_course(jobs: list[Mutation], group: str) -> tuple[list[Mutation], list[Mutation]]:
-    """The mutants of a strategy that its trajectory does not notice, and those of them that no
-    other test of the methods notices either.
+def off_course(jobs: list[Mutation], group: str) -> list[Mutation]:
+    """The mutants of a strategy that neither its trajectory nor another test of the methods
+    notices.
     """
     unseen = unnoticed(jobs, group, [TRAJECTORY.format(name) for name in FOLLOWED[group]])
     say(f"{group}: {len(jobs) - len(unseen)} of {len(jobs)} leave the trajectory; the others:")
     tests = [str(path) for pattern in OTHER_TESTS for path in sorted(ROOT.glob(pattern))]
     name = group.removesuffix(".py").removeprefix("podnet_")
     chosen = [] if "/" in name else ["-k", f"{name} and not compiled"]
-    return unseen, unnoticed(unseen, group, [*chosen, *tests]) if unseen else []
+    return unnoticed(unseen, group, [*chosen, *tests]) if unseen else []
 
 
 def unnoticed(jobs: list[Mutation], group: str, tests: list[str]) -> list[Mutation]:
@@ -298,106 +296,36 @@ def listed(files: set[str]) -> dict[tuple[str, str, str], str]:
     }
 
 
-FORMULAS = ("file", "mutants", "killed", "equivalent")
-STRATEGIES = ("file", "mutants", "tried", "off_course", "other_tests", "equivalent")
-
-
-def write_counts(results: Path, header: tuple[str, ...], rows: dict[str, tuple[int, ...]]) -> None:
-    """Counts of the files that ran; rows of other files that still exist stay."""
-    if not rows:
-        return
-    if results.exists():
-        with results.open(newline="") as file:
-            for name, *numbers in list(csv.reader(file))[1:]:
-                if (PACKAGE / name).exists():
-                    rows.setdefault(name, tuple(map(int, numbers)))
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows([name, *rows[name]] for name in sorted(rows))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", help="a file or layer of the package: losses/relation.py, losses")
-    parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
-    parser.add_argument(
-        "--recheck",
-        action="store_true",
-        help="run the tests on listed mutants too: one that is noticed is not equivalent",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("mutants.csv"),
-        metavar="FILE",
-        help="where the counts go (default mutants.csv)",
-    )
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="of a strategy, try every Nth mutant only"
     )
     options = parser.parse_args()
-    results = options.out.resolve()
     os.chdir(ROOT)
+    paths = [path.relative_to(PACKAGE).as_posix() for path in sources(options.only)]
     jobs = [
-        m
-        for path in sources(options.only)
-        for m in mutations(str(path.relative_to(PACKAGE)), path.read_bytes())
-        if group_of(m) not in FOLLOWED or m.function.split(".")[-1] not in UNTRAINED
+        job
+        for path in paths
+        for job in mutations(path, (PACKAGE / path).read_bytes())
+        if group_of(job) not in FOLLOWED or job.function.split(".")[-1] not in UNTRAINED
     ]
-    if options.list:
-        for job in jobs:
-            say(f"{job.file}:{job.line} in {job.function}\n    - {job.before}\n    + {job.after}")
-        say(f"{len(jobs)} mutants")
-        return 0
-    files = {str(path.relative_to(PACKAGE)) for path in sources(options.only)}
-    reasons = listed(files)
-    stale = reasons.keys() - {key(job) for job in jobs}
-    total, equivalent = (
-        Counter(job.file for job in some)
-        for some in (jobs, [job for job in jobs if key(job) in reasons])
-    )
-    chosen = [job for job in jobs if options.recheck or key(job) not in reasons]
-    ran, survived, of_strategies = [], [], {}
+    reasons = listed(set(paths))
+    stale = sorted(reasons.keys() - {key(job) for job in jobs})
+    survived = []
     for group in (*COVERED_BY, *FOLLOWED):
-        mine = [job for job in chosen if group_of(job) == group]
-        mine = mine[:: options.every] if group in FOLLOWED else mine
-        if not mine:
-            continue
-        ran += mine
-        if group in COVERED_BY:
+        mine = [job for job in jobs if group_of(job) == group and key(job) not in reasons]
+        if group in COVERED_BY and mine:
             survived += survivors(mine, group)
-        else:
-            unseen, left = off_course(mine, group)
-            survived += left
-            name, off = mine[0].file, len(mine) - len(unseen)
-            others = len(unseen) - len(left)
-            of_strategies[name] = (total[name], len(mine), off, others, equivalent[name])
-        say(f"{group}: {len(mine)} mutants run")
-    noticed = {key(job) for job in ran} - {key(job) for job in survived}
-    wrong = (noticed & reasons.keys()) | stale
-    for entry in sorted(wrong):
-        say(
-            f"{EQUIVALENT.name}: "
-            f"{'no such mutant' if entry in stale else 'a test notices it'}: {entry}"
-        )
-    unlisted = [job for job in survived if key(job) not in reasons]
-    left = Counter(job.file for job in unlisted)
-    say(
-        f"{len(ran)} of {len(jobs)} mutants run, {len(ran) - len(survived)} killed, "
-        f"{equivalent.total()} equivalent, {len(unlisted)} survived"
-    )
-    of_formulas = {
-        name: (total[name], total[name] - equivalent[name] - left[name], equivalent[name])
-        for name in sorted(files)
-        if not name.startswith("strategies/")
-    }
-    write_counts(results, FORMULAS, of_formulas)
-    write_counts(results.with_name("mutants-strategies.csv"), STRATEGIES, of_strategies)
-    return 1 if unlisted or wrong else 0
+        elif mine:
+            survived += off_course(mine[:: options.every], group)
+    for entry in stale:
+        say(f"{EQUIVALENT.name}: no such mutant: {entry}")
+    say(f"{len(jobs)} mutants, {len(reasons)} of them equivalent; {len(survived)} survived")
+    return 1 if survived or stale else 0
 
 
 if __name__ == "__main__":

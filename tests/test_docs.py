@@ -15,9 +15,7 @@ from test_architecture import ORDER
 
 import avalanche_hfc
 
-REFERENCE = (
-    "strategies losses plugins models memory benchmarks metrics compat recipes report".split()
-)
+REFERENCE = "strategies losses plugins models memory benchmarks metrics compat lab report".split()
 LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -58,19 +56,6 @@ def from_elsewhere(address):
     return re.match(r"(?:[a-z]+:)?//", address) is not None
 
 
-@pytest.mark.parametrize(
-    ("html", "elsewhere"),
-    [
-        ('<script src="https://cdn.example/x.js"></script>', True),
-        ('<link rel="stylesheet" href="//fonts.example/css">', True),
-        ('<img src="images/digits.png">', False),
-        ('<a href="https://example.org">', False),
-    ],
-)
-def test_what_a_browser_would_load_from_elsewhere_is_seen(html, elsewhere):
-    assert any(map(from_elsewhere, resources(html))) == elsewhere
-
-
 def test_the_pages_load_nothing_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     loaded = {address for page in pages for address in resources(page.read_text())}
@@ -104,7 +89,7 @@ def load(name):
     """The object of a dotted name; an error where there is none."""
     project, package, *rest = name.split(".")
     found = importlib.import_module(f"{project}.{package}")
-    if package == "lab" and len(rest) > 1:  # its door has recipes alone
+    if package == "lab" and not hasattr(found, rest[0]):  # its door has recipes alone
         found = importlib.import_module(f"{project}.{package}.{rest.pop(0)}")
     for part in rest:
         declared = getattr(found, "__annotations__", {})  # of a class: values that instances have

@@ -97,13 +97,6 @@ def test_the_code_that_ran_is_that_of_the_recordings(golden):
             assert re.search(f"`{one['name']}` .*not the authors' code", text), one["name"]
 
 
-def test_the_function_that_the_page_names_tests_the_trajectories(golden):
-    file, name = re.search(
-        r"`(tests/golden/\w+\.py)::(\w+)\[NAME\]`", PAGE.PAGE.read_text()
-    ).groups()
-    assert name in functions(file)
-
-
 @pytest.mark.parametrize("method", HELD["method"], ids=lambda method: method["name"])
 def test_what_is_said_of_a_method_is_what_its_trajectories_show(method):
     own = [one for one in HELD["trajectory"] if one["method"] == method["name"]]
@@ -226,21 +219,6 @@ def shown(name):
     return {leaf: (value, source) for leaf, value, source in lines}
 
 
-@pytest.mark.parametrize("row", BY_LEAF, ids=name_of_row)
-def test_hfc_show_prints_the_value_and_the_source(row):
-    for (_, value, source), recipes in by_line(row).items():
-        printed, where = shown(recipes[0].name)[row["leaf"]]
-        assert printed == value and where.startswith(source), recipes[0].name
-
-
-def test_hfc_show_names_the_authors_value_where_a_small_recipe_keeps_the_default():
-    printed = shown("digits-b0-t5-dytox@demo")["method.tune_order"]
-    assert printed == (
-        "shuffled",
-        "default of the strategy; published: DyTox, `ft_no_sampling`: by-class",
-    )
-
-
 # The page
 
 
@@ -258,23 +236,3 @@ def test_the_effects_on_digits_have_five_seeds_in_both_forms():
     assert set(counts) == {5} and all(
         (row, value, seed) in counts for row, value, seeds in EFFECTS.VARIANTS for seed in seeds
     )
-
-
-@pytest.mark.parametrize(
-    ("patterns", "text"),
-    [
-        (["*"], "in all recipes"),
-        ([], "in no recipe"),
-        (["*-resnet*@paper", "*@paper"], "in `@paper`"),
-        (["*-m20-*@paper", "*-m20-*"], "in `-m20-…`"),
-        (["*-hfc-official@*", "cifar100-*@paper"], "in `-hfc-official`, `cifar100-…@paper`"),
-    ],
-)
-def test_recipes_are_told_without_those_that_others_contain(patterns, text):
-    assert PAGE.shown(patterns) == text
-
-
-def test_an_effect_that_was_not_measured_cannot_be_named():
-    row = {"effect": "icarl: divisor=most"}
-    with pytest.raises(KeyError, match="icarl: divisor=most is not among the variants"):
-        PAGE.measured(row, pd.read_csv(PAGE.EFFECTS))

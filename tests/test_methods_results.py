@@ -5,11 +5,10 @@ import re
 import pandas as pd
 import pytest
 from pages import DOCS, GENERATED, PAGES, ROOT, name_of
-from result_numbers import blocks, items, numbers, read_forms, untold
+from result_numbers import blocks, numbers, read_forms, untold
 
 from avalanche_hfc.lab import FURTHER_TABLES, recipe
-from avalanche_hfc.report.paper_table import table_of
-from avalanche_hfc.report.tables import comparison_grid, markdown
+from avalanche_hfc.report.tables import comparison_grid, markdown, table_of
 
 RESULTS = ROOT / "experiments" / "results" / "methods-demo"
 PAGE = (DOCS / "results.md").read_text()
@@ -102,11 +101,6 @@ def test_no_number_is_told_of_results_but_in_tables_and_marked_parts(page):
     assert told == SETTINGS.get(name_of(page), set())
 
 
-def test_a_marked_part_is_read_item_by_item():
-    assert len(numbers(PAGE)) > 100
-    assert [item for _, text in blocks(PAGE) for item in items(text) if "\n- " in item] == []
-
-
 FORMS = {
     ("a", "icarl", "host"): {
         0: {"average": 70.04, "last": 50.0},
@@ -146,20 +140,3 @@ FORMS = {
 )
 def test_a_number_that_no_row_gives_is_found(text, missing):
     assert [number for number, _ in untold(text, FORMS)] == missing
-
-
-def test_rows_are_read_as_runs(tmp_path):
-    lines = ["method,losses,seed,step,accuracy,average,forgetting,fh"]
-    lines += ["icarl,hfc,3,0,0.9,0.9,nan,0.01", "icarl,hfc,3,1,0.5,0.7,0.25,0.03"]
-    (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
-    run = {
-        "step 1": 90.0,
-        "step 2": 50.0,
-        "average": 70.0,
-        "last": 50.0,
-        "forgetting": 25.0,
-        "fh": 20.0,
-    }
-    assert read_forms([tmp_path / "steps.csv"])[tmp_path.name, "icarl", "hfc"][3] == pytest.approx(
-        run
-    )

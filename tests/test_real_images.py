@@ -1,16 +1,13 @@
 """What the pages show of real images is what the committed rows give."""
 
 import json
-import math
-import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from pages import DOCS, GENERATED, README, ROOT, section
+from pages import DOCS, ROOT
 
 from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.options import UPPER_BOUNDS
 from avalanche_hfc.lab.run_folder import settings
 
 ROWS = ROOT / "experiments" / "results" / "real-images"
@@ -38,13 +35,6 @@ def test_pages_and_figures_are_those_of_the_committed_rows():
     assert set((DOCS / "images").glob(OWN_FIGURES)) == pictures
 
 
-def test_the_generated_parts_have_a_number_only_where_there_are_rows():
-    parts = [GENERATED.findall(page.read_text()) for page in (README, DOCS / "results.md")]
-    assert [len(found) for found in parts] == [1, 1]
-    told = any(re.search(r"\d\.\d", found[0]) for found in parts)
-    assert told == any(path.suffix == ".csv" for path in ROWS.rglob("*"))
-
-
 def test_every_sentence_on_why_is_borne_out_by_the_rows():
     """One that is not leaves the page: write it anew."""
     from real_images.page import read_committed
@@ -63,26 +53,6 @@ def read(name):
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=["recipe", "seed"])
 
 
-def test_the_line_of_a_run_follows_from_its_steps():
-    runs, steps = read("runs"), read("steps")
-    assert not runs.duplicated(["recipe", "seed"]).any()
-    assert set(zip(runs["recipe"], runs["seed"], strict=True)) == set(
-        zip(steps["recipe"], steps["seed"], strict=True)
-    )
-    for _, run in runs.iterrows():
-        own = steps[(steps["recipe"] == run["recipe"]) & (steps["seed"] == run["seed"])]
-        own = own.sort_values("step")
-        expected = recipe(run["recipe"]).data.total_steps
-        assert list(own["step"]) == list(range(expected))
-        accuracies = [100 * value for value in own["accuracy"]]
-        assert run["last"] == pytest.approx(accuracies[-1])
-        average = math.fsum(accuracies) / len(accuracies)
-        if recipe(run["recipe"]).method.name not in UPPER_BOUNDS:
-            assert run["average"] == pytest.approx(average)
-        assert run["fh"] == pytest.approx(1000 * own["fh"].mean(), nan_ok=True)
-        assert run["seconds"] == pytest.approx(own["seconds"].sum())
-
-
 def test_the_rows_are_of_the_recipes_that_their_names_stand_for():
     """A setting that did not exist when the rows were made is not asked for."""
     path: Path = ROWS / "recipes.json"
@@ -95,24 +65,3 @@ def test_the_rows_are_of_the_recipes_that_their_names_stand_for():
             if now.get(leaf) != value:
                 changed[name, leaf] = (value, now.get(leaf))
     assert changed == {}
-
-
-def test_what_was_checked_by_hand_is_told_as_it_was_noted():
-    held = json.loads((ROWS / "by-hand.json").read_text())
-    text = section((DOCS / "protocol.md").read_text(), "## Checked by hand")
-    plan, again, compare = held["plan"], held["reproduce"], held["compare"]
-    assert plan["runs"] == len(read("runs"))
-    assert f"{plan['runs']} runs in {plan['hours']} hours of one core" in text
-    assert f"{again['equal']} of {len(again['recipes'])} runs equal to their rows" in text
-    trained_on = read("runs").set_index(["recipe", "seed"])["machine"]
-    assert again["machine"] not in {trained_on[name, again["seed"]] for name in again["recipes"]}
-    assert f"`{compare['command']}` on {len(compare['classes'])} classes" in text
-    assert f"| {compare['runs']} runs in {compare['minutes']} minutes" in text
-    assert compare["minutes"] <= int(compare["command"].split()[-1])
-    second, lead = min(compare["ahead_of"].items(), key=lambda entry: entry[1])
-    assert (
-        f"It recommends `{compare['best']}`, {compare['average']} on average, {lead} points above "
-        f"`{second}`"
-    ) in text
-    shared = set(read("classes")["name"]) & set(compare["classes"])
-    assert f", {len(shared)} of them also among the 20 |" in text

@@ -3,15 +3,13 @@
 import csv
 import re
 import statistics
-import tomllib
 from pathlib import Path
 
 import pandas as pd
-from mutations import mutations
 from pages import DOCS, GENERATED, PAGES, name_of, table, tables
 
 from avalanche_hfc.lab import DEMO_METHODS
-from avalanche_hfc.report.demo import summary_of
+from avalanche_hfc.report.tables import demo_summary
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -31,17 +29,9 @@ DEMO = {  # the first table's names
 def test_hfc_ends_above_avalanches_replay_and_naive_on_digits_over_five_seeds():
     rows = pd.read_csv(RESULTS / "demo" / "steps.csv")
     assert len(rows) == 5 * len(DEMO_METHODS) * 5
-    mean = summary_of(rows).groupby("method")[["average", "last"]].mean()
+    mean = demo_summary(rows).groupby("method")[["average", "last"]].mean()
     for other in ("avalanche-replay", "avalanche-naive", "herding-replay"):
         assert (mean.loc["hfc"] > mean.loc[other]).all(), other
-
-
-def test_the_committed_summary_follows_from_the_committed_rows():
-    rows, summary = (
-        pd.read_csv(RESULTS / "demo" / "steps.csv"),
-        pd.read_csv(RESULTS / "demo" / "summary.csv"),
-    )
-    pd.testing.assert_frame_equal(summary_of(rows), summary)
 
 
 def test_the_demonstrations_table_is_the_committed_summary():
@@ -128,33 +118,3 @@ def test_no_page_has_a_table_of_numbers_but_those_read_back():
     assert len(with_numbers) == len(known)
     for page, heading in with_numbers:
         assert [start for name, start in known if name == page and heading.startswith(start)]
-
-
-def test_every_file_of_formulas_has_been_through_all_its_mutants_and_none_is_left_unexplained():
-    with (RESULTS / "mutants.csv").open(newline="") as file:
-        rows = {row["file"]: row for row in csv.DictReader(file)}
-    package = ROOT / "avalanche_hfc"
-    files = [
-        path
-        for layer in ("losses", "memory", "metrics")
-        for path in (package / layer).glob("*.py")
-        if path.name != "__init__.py"
-    ]
-    assert sorted(rows) == sorted(path.relative_to(package).as_posix() for path in files)
-    assert {
-        name: row
-        for name, row in rows.items()
-        if int(row["killed"]) + int(row["equivalent"]) != int(row["mutants"])
-    } == {}
-    entries = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())["equivalent"]
-    files_of_entries = [entry["file"] for entry in entries]
-    assert {name: int(row["equivalent"]) for name, row in rows.items()} == {
-        name: files_of_entries.count(name) for name in rows
-    }
-    now = {name: mutations(name, (package / name).read_bytes()) for name in rows}
-    assert {name: int(row["mutants"]) for name, row in rows.items()} == {
-        name: len(mutants) for name, mutants in now.items()
-    }  # a file that has changed goes through `make mutate` again
-    now |= {name: mutations(name, (package / name).read_bytes()) for name in set(files_of_entries)}
-    lines = {(m.file, m.function, m.after) for mutants in now.values() for m in mutants}
-    assert [e for e in entries if (e["file"], e["function"], e["line"]) not in lines] == []

@@ -153,3 +153,13 @@ def test_every_folder_of_the_package_is_installed():
 
 def test_the_ci_script_can_be_executed():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_files_around_the_code_name_the_same_versions():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == avalanche_hfc.__version__
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert hooks[0]["rev"] == f"v{PINS['ruff']}" and hooks[1]["hooks"][0]["entry"] == "make types"
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    assert job["steps"][-1]["run"] == ".ci/run"
+    assert job["container"].startswith(f"python:{SETUP['options']['python_requires'][2:]}")

@@ -14,13 +14,12 @@ from timm.models import get_pretrained_cfg
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from avalanche_hfc._types import Options
+from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.benchmarks.files import Records
 from avalanche_hfc.benchmarks.scenario import SplitBenchmark
 from avalanche_hfc.lab import ModelRecipe, Recipe, TrainRecipe
 from avalanche_hfc.lab.data import build_benchmark, learned_folders
 from avalanche_hfc.lab.options import HARDWARE, method_class
-from avalanche_hfc.lab.schedule import SchedulePlugin
 from avalanche_hfc.models import (
     ConViTEncoder,
     DyToxModel,
@@ -30,18 +29,16 @@ from avalanche_hfc.models import (
     ViT,
     ViTEncoder,
 )
+from avalanche_hfc.plugins.herding import exemplars_of
+from avalanche_hfc.plugins.ranked import RankedPlugin
+from avalanche_hfc.plugins.rates import cosine, warm_up
+from avalanche_hfc.strategies import IncrementalTemplate
 from avalanche_hfc.strategies._base.decay_groups import decays
 
-HEAD_PARTS = (
-    "head",
-    "tsa",
-    "shared_embedding",
-)  # of a model, by the first word of a parameter's name
-OF_BACKBONE = {
-    "embed_dim": "embed_dim",
-    "num_heads": "num_heads",
-    "in_channels": "in_chans",
-}  # options of a ViT that timm takes
+# of a model, by the first word of a parameter's name
+HEAD_PARTS = ("head", "tsa", "shared_embedding")
+# options of a ViT that timm takes, by its names
+OF_BACKBONE = {"embed_dim": "embed_dim", "num_heads": "num_heads", "in_channels": "in_chans"}
 
 
 class Built(NamedTuple):
@@ -75,14 +72,6 @@ def build(
 # The model
 
 
-def tsavit(image_size: int, options: Options) -> nn.Module:
-    return TSAViT(image_size=image_size, **vit_arguments(options))
-
-
-def vit(image_size: int, options: Options) -> nn.Module:
-    return ViT(image_size=image_size, **vit_arguments(options))
-
-
 def dytox(image_size: int, options: Options) -> nn.Module:
     encoder = {name: value for name, value in options.items() if name != "drop_path"}
     return DyToxModel(
@@ -90,17 +79,13 @@ def dytox(image_size: int, options: Options) -> nn.Module:
     )
 
 
-def convit(image_size: int, options: Options) -> nn.Module:
-    return DyToxModel(ConViTEncoder(image_size=image_size, **options))
-
-
 KINDS: dict[str, Callable[[int, Options], nn.Module]] = {
-    "tsavit": tsavit,
-    "vit": vit,
+    "tsavit": lambda size, options: TSAViT(image_size=size, **vit_arguments(options)),
+    "vit": lambda size, options: ViT(image_size=size, **vit_arguments(options)),
     "dytox": dytox,
-    "convit": convit,
-    "resnet32": lambda image_size, options: ResNet32(**options),
-    "resnet18": lambda image_size, options: ResNet18(**options),
+    "convit": lambda size, options: DyToxModel(ConViTEncoder(image_size=size, **options)),
+    "resnet32": lambda size, options: ResNet32(**options),
+    "resnet18": lambda size, options: ResNet18(**options),
 }
 
 
@@ -136,8 +121,7 @@ def check_tag(recipe: Recipe) -> None:
     options = dict(recipe.model.options)
     if recipe.scale != "paper" or "backbone" not in options or options["weights"] != "timm":
         return
-    config = get_pretrained_cfg(options["backbone"])
-    tag = None if config is None else config.tag
+    tag = getattr(get_pretrained_cfg(options["backbone"]), "tag", None)
     if tag != "mae":
         raise ValueError(
             f"{recipe.name}: the paper's ViT starts from MAE; the weights of "
@@ -162,6 +146,54 @@ def for_any_device(recipe: Recipe) -> Recipe:
     """
     usual: dict[str, Any] = {leaf.removeprefix("train."): off for leaf, off in HARDWARE.items()}
     return replace(recipe, train=replace(recipe.train, **usual))
+
+
+# The schedule
+
+
+class SchedulePlugin(RankedPlugin):
+    """Sets what `TrainRecipe` says of epochs, rate and decay. A group's rate is multiplied by its
+    entry `scale` (1 without one).
+    """
+
+    def __init__(self, train: TrainRecipe, *, total_steps: int):
+        super().__init__()
+        self.recipe = train
+        self.total_steps = total_steps
+
+    def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
+        step = strategy.clock.train_exp_counter
+        strategy.train_epochs = epochs_of(self.recipe, step)
+        if self.recipe.decay_by_step:
+            for group in strategy.optimizer.param_groups:
+                if group.get("decays", True):
+                    group["weight_decay"] = self.recipe.weight_decay * self.total_steps / (step + 1)
+
+    def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
+        rate = lr_of(self.recipe, strategy.clock.train_exp_epochs, strategy.train_epochs)
+        for group in strategy.optimizer.param_groups:
+            group["lr"] = rate * group.get("scale", 1.0)
+
+
+def epochs_of(train: TrainRecipe, step: int) -> int:
+    """Epochs of a step, counted from 0."""
+    return train.first_epochs if step == 0 and train.first_epochs is not None else train.epochs
+
+
+def lr_of(train: TrainRecipe, epoch: int, num_epochs: int) -> float:
+    """The rate of an epoch, counted from 0, of a step of `num_epochs`."""
+    epoch = max(epoch - train.schedule_delay, 0)
+    if epoch < train.warm_up_epochs:
+        return warm_up(train.lr, epoch, train.warm_up_epochs, train.warm_up_lr)
+    if train.schedule == "cosine":
+        assert train.lowest_lr is not None
+        return cosine(train.lr, train.lowest_lr, epoch, num_epochs)
+    if train.schedule == "drops":
+        assert train.drop_factor is not None
+        return train.lr * train.drop_factor ** sum(
+            epoch >= round(fraction * num_epochs) for fraction in train.drops_at
+        )
+    return train.lr
 
 
 # What trains it
@@ -234,3 +266,57 @@ def build_strategy(
         **hardware,
         **dict(recipe.method.options),
     )
+
+
+# What a run asks of it
+
+DEFAULTS = {  # what Avalanche itself does
+    "trains_on_stream": lambda host: False,
+    "predictor": lambda host: host.model,
+    "inference": lambda host: "head",
+    "class_means": lambda host: lambda: None,
+    "nearest_scores": lambda host: lambda images: None,
+    "epoch_losses": lambda host: lambda: None,
+    "exemplars": lambda host: lambda: exemplars_of(host.plugins),
+}
+
+
+def runnable(strategy: SupervisedTemplate) -> "Strategy | AdaptedStrategy":
+    """The strategy as a run asks it: itself where it is one of ours, else behind the adapter."""
+    return strategy if isinstance(strategy, IncrementalTemplate) else AdaptedStrategy(strategy)
+
+
+class AdaptedStrategy:
+    """A `SupervisedTemplate` of Avalanche, or your own, with what a run asks of it.
+
+    Your class may have any of the attributes below; where it has none, the model predicts by its
+    head, one experience at a time is trained, nothing is recorded and nothing can be saved.
+
+    Args:
+        host: The strategy that is asked.
+
+    Attributes:
+        resumable: Whether it has `state_dict` and `load_state_dict`, which hold all that the rest
+            of a training depends on, as tensors and plain data.
+        draw_seed: Seeds what random transforms draw, together with step, phase, epoch and position.
+            A strategy that does not load by position ignores it.
+        trains_on_stream: Whether `train` takes the whole stream, once.
+        predictor: Images to logits, as in the evaluation of the strategy.
+        inference: The classifier that it predicts with: "head", the largest logit, or "nme", the
+            nearest mean of exemplars.
+        class_means: The unit mean of each class's exemplars in the space of features, or None.
+        nearest_scores: -‖φ(x) - c_k‖² of each image in the column of class k, or None.
+        epoch_losses: The mean of each loss term over the epoch that has just ended, or None.
+        exemplars: Ranked positions of the exemplars of each class.
+    """
+
+    draw_seed: int | None = None
+
+    def __init__(self, host: SupervisedTemplate):
+        self.host = host
+        self.resumable = hasattr(host, "state_dict")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DEFAULTS and not hasattr(self.host, name):
+            return DEFAULTS[name](self.host)
+        return getattr(self.host, name)

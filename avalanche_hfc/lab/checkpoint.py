@@ -5,6 +5,7 @@ Written aside as `new`, then renamed. At every instant a whole one is there, if 
 `last`, or else `previous`. All three may exist for a moment, so that is what the disk must hold.
 """
 
+import errno
 import hashlib
 import logging
 import os
@@ -13,9 +14,11 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
 
 from avalanche_hfc._types import Json, Record, State
 from avalanche_hfc.lab.rows import Damaged, RowsDamaged, note_text, read_note
@@ -38,7 +41,7 @@ def save_checkpoint(folder: Path, state: State, note: Record) -> None:
     new.mkdir()
     try:
         with DurableFile(new / "state.pt") as file:
-            file.fill(lambda: torch.save(state, cast(IO[bytes], file)))
+            file.save(state)
         content = {**note, "bytes": file.num_bytes, "sha256": file.sha256.hexdigest()}
         with DurableFile(new / "note.json") as text:
             text.write(note_text(content).encode())
@@ -71,29 +74,31 @@ def load_checkpoint(folder: Path, check: Callable[[Record], None]) -> Checkpoint
     Raises:
         ValueError: There is a whole one, but the rows beside it are damaged. Nothing is removed.
     """
-    refused: dict[str, Damaged] = {}
-    checkpoint = None
-    for name in NAMES:
-        if (folder / name).is_dir():
-            try:
-                checkpoint = read_checkpoint(folder / name, check)
-                break
-            except Damaged as error:
-                refused[name] = error
-    reasons = {name: f"{folder / name} cannot be used: {error}" for name, error in refused.items()}
-    for name, why in refused.items():
+    checkpoint, refused = None, {}
+    for path in filter(Path.is_dir, (folder / name for name in NAMES)):
+        try:
+            checkpoint = read_checkpoint(path, check)
+            break
+        except Damaged as error:
+            refused[path] = error
+    for path, why in refused.items():
         if checkpoint is None and isinstance(why, RowsDamaged):
             raise ValueError(
-                f"The checkpoint {reasons[name]}. Restore the file, or start another run."
+                f"The checkpoint {path} cannot be used: {why}. Restore the file, or start "
+                "another run."
             )
-    for name, reason in reasons.items():
-        another = checkpoint is not None or name != list(reasons)[-1]
+    for path, why in refused.items():
+        another = checkpoint is not None or path != list(refused)[-1]
         rest = "The one before is used." if another else "The run starts again from the beginning."
-        message = f"The checkpoint {reason}. {rest}"
-        log.warning(message)
-        warnings.warn(message, stacklevel=3)
-        shutil.rmtree(folder / name)
+        warn(f"The checkpoint {path} cannot be used: {why}. {rest}")
+        shutil.rmtree(path)
     return checkpoint
+
+
+def warn(message: str) -> None:
+    """Warn, in the log as well."""
+    log.warning(message)
+    warnings.warn(message, stacklevel=3)
 
 
 def read_checkpoint(path: Path, check: Callable[[Record], None] = lambda note: None) -> Checkpoint:
@@ -101,46 +106,43 @@ def read_checkpoint(path: Path, check: Callable[[Record], None] = lambda note: N
 
     Args:
         path: `last` or `previous` of a run's checkpoints.
-        check: Given the note, may refuse the checkpoint with Damaged.
+        check: Given the note, may refuse the checkpoint with Damaged. It is asked last: rows are
+            only to blame if the checkpoint is whole itself.
 
     Raises:
         Damaged: Why it cannot be used.
     """
     note = read_note(path)
-    if not {"bytes", "sha256"} <= note.keys():
-        raise Damaged("its note.json does not tell the checksum of state.pt")
-    rows_error = None
     try:
-        check(note)
-    except RowsDamaged as error:
-        rows_error = error  # told only of a checkpoint that is whole itself
-    state = read_state(path / "state.pt", note)
-    if rows_error is not None:
-        raise rows_error
-    return Checkpoint(state, note)
-
-
-def read_state(path: Path, note: Record) -> State:
-    """Read as data (`weights_only`), and only if it is byte for byte what was written."""
-    try:
-        num_bytes = path.stat().st_size
+        num_bytes = (path / "state.pt").stat().st_size
         if num_bytes != note["bytes"]:
             raise Damaged(f"its state.pt has {num_bytes} bytes, {note['bytes']} were written")
-        with path.open("rb") as file:
+        with (path / "state.pt").open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != note["sha256"]:
                 raise Damaged("its state.pt is not what was written, by its checksum")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise Damaged("it has no state.pt") from None
     except pickle.UnpicklingError:
         raise Damaged("its state.pt is more than tensors and plain data") from None
-    except (RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, Damaged):
-            raise
-        raise Damaged("its state.pt cannot be read by torch.load") from None
-    if not isinstance(state, dict):
-        raise Damaged(f"its state.pt holds a {type(state).__name__}, not a dict")
-    return state
+    except (RuntimeError, EOFError, KeyError, TypeError) as error:
+        raise Damaged(f"its state.pt cannot be read: {type(error).__name__}") from None
+    check(note)
+    return Checkpoint(state, note)
+
+
+def load_state(training: Any, checkpoint: Checkpoint, path: Path) -> None:
+    """Let a training take over a checkpoint; a ValueError that names its folder where it does not
+    fit.
+    """
+    try:
+        training.load_state_dict(checkpoint.state)
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(
+            f"The checkpoint in {path} does not fit this run: {kind}"
+            f"{str(error).partition(chr(10))[0]}"
+        ) from error
 
 
 class DurableFile:
@@ -173,15 +175,12 @@ class DurableFile:
             self._error = error
             raise
 
-    def fill(self, save: Callable[[], None]) -> None:
-        """Call `save`, which writes to this file; torch hides why a write failed, this tells."""
+    def save(self, state: State) -> None:
+        """Write as torch does; it hides why a write failed, this tells."""
         try:
-            save()
-        except RuntimeError:
-            if self._error is None:
-                raise
-        if self._error is not None:
-            raise self._error
+            torch.save(state, cast(IO[bytes], self))
+        except RuntimeError as error:
+            raise self._error or error from None
 
     def __enter__(self) -> "DurableFile":
         return self
@@ -202,3 +201,30 @@ def sync_folder(folder: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+# The room on the disk
+
+
+def num_moments(optimizer: Optimizer) -> int:
+    """How many numbers of the size of the weights the optimizer keeps."""
+    usual = optimizer.defaults
+    return 2 if "betas" in usual else int(bool(usual.get("momentum")))
+
+
+def room_of(model: nn.Module, optimizer: Optimizer) -> int:
+    """Bytes of three checkpoints: model, teacher and the optimizer's moments; the head as it is."""
+    weights = sum(value.nbytes for value in model.state_dict().values() if torch.is_tensor(value))
+    return 3 * weights * (2 + num_moments(optimizer))
+
+
+def check_room(folder: Path, needed: int, of_what: str) -> None:
+    """An OSError where the disk has not so many bytes for checkpoints."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        words = (
+            f"No space left: checkpoints of {of_what} need about {needed / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free"
+        )
+        raise OSError(errno.ENOSPC, words, str(folder))

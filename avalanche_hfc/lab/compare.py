@@ -16,7 +16,7 @@ from avalanche_hfc.lab.options import ONE_PASS, UPPER_BOUNDS
 from avalanche_hfc.lab.overrides import smallest_class, with_data
 from avalanche_hfc.lab.rows import replace_file
 from avalanche_hfc.lab.run_folder import RunFolder, as_json
-from avalanche_hfc.lab.table import TableRun, finished
+from avalanche_hfc.lab.table import TableRun
 
 if TYPE_CHECKING:
     from avalanche_hfc.lab.plan import Measured, Sizes
@@ -186,86 +186,53 @@ class Work(NamedTuple):
     steps: int
     jobs: int
 
-    def beyond(self, planned: "Work") -> list[str]:
-        """What takes longer than the plan, each with both values: a method, a seed or a number of
-        steps that was not planned, or fewer runs at a time.
-        """
-        more = {
-            "methods": not set(self.methods) <= set(planned.methods),
-            "seeds": not set(self.seeds) <= set(planned.seeds),
-            "steps": self.steps != planned.steps,
-            "jobs": self.jobs < planned.jobs,
-        }
-        asked, noted = self.as_options(), planned.as_options()
-        return [
-            f"--{name} {asked[name]}, planned {noted[name]}"
-            for name, is_more in more.items()
-            if is_more
-        ]
+    def within(self, planned: "Work") -> bool:
+        """Whether it takes no longer than planned work."""
+        return (
+            set(self.methods) <= set(planned.methods)
+            and set(self.seeds) <= set(planned.seeds)
+            and self.steps == planned.steps
+            and self.jobs >= planned.jobs
+        )
 
-    def as_options(self) -> dict[str, str]:
-        """The values as the options of the command have them."""
-        return {
-            "methods": ",".join(self.methods),
-            "seeds": _ranges(self.seeds),
-            "steps": str(self.steps),
-            "jobs": str(self.jobs),
-        }
+    def __str__(self) -> str:
+        methods, seeds = (",".join(map(str, values)) for values in (self.methods, self.seeds))
+        return f"--methods {methods} --seeds {seeds} --steps {self.steps} --jobs {self.jobs}"
 
 
-class BudgetNote(NamedTuple):
-    """The epochs that a call chose for a time budget, and the work that it planned."""
-
-    minutes: float
-    epochs: int
-    work: Work
-
-    def refuse_more(self, asked: Work, out: Path, runs: Sequence[TableRun]) -> None:
-        """A ValueError where the epochs of the note do not keep to its time budget: more than the
-        planned work is asked for, and some of these runs are still to be trained.
-        """
-        beyond = asked.beyond(self.work)
-        if beyond and len(finished(runs)) < len(runs):
-            raise ValueError(
-                f"{out}: --epochs {self.epochs} was chosen for --minutes {self.minutes:g} and less "
-                f"work ({'; '.join(beyond)}). Choose another --out, or pass --epochs "
-                f"{self.epochs} in place of --minutes."
-            )
-
-
-def budget_note(out: Path, minutes: float | int | None, epochs: int | None) -> BudgetNote | None:
-    """What an earlier call noted for the same time budget, or with the epochs that are now given in
-    its place; None if there was none.
+def noted_epochs(out: Path, minutes: float | int | None, asked: Work) -> int | None:
+    """The epochs that an earlier call chose for the same time budget; None if there was none.
 
     Args:
         out: The folder of the comparison.
         minutes: The time budget of this call.
-        epochs: The epochs that this call gives in place of a time budget.
+        asked: What this call trains.
 
     Raises:
-        ValueError: The comparison was started with another time budget, or the note is damaged.
+        ValueError: The comparison was started with another time budget or less work, or the note
+            is damaged.
     """
     path = out / NOTE
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        methods, seeds = tuple(map(str, held["methods"])), tuple(map(int, held["seeds"]))
-        work = Work(methods, seeds, int(held["steps"]), int(held["jobs"]))
-        noted = BudgetNote(float(held["minutes"]), int(held["epochs"]), work)
+        noted, epochs = float(held["minutes"]), int(held["epochs"])
+        planned = Work(tuple(held["methods"]), tuple(held["seeds"]), held["steps"], held["jobs"])
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError):
         raise ValueError(
             f"{path} is not the note of a comparison. Move it away, or choose another --out."
         ) from None
-    if minutes is None and epochs == noted.epochs:
-        return None
-    if minutes != noted.minutes:
+    instead = f"Choose another --out, or pass --epochs {epochs} in place of --minutes."
+    if minutes != noted:
         now = "without it" if minutes is None else f"now {minutes:g}"
+        raise ValueError(f"{out} was started with --minutes {noted:g}, {now}. {instead}")
+    if not asked.within(planned):
         raise ValueError(
-            f"{out} was started with --minutes {noted.minutes:g}, {now}. Choose another --out, or "
-            f"pass the old value or its --epochs {noted.epochs}."
+            f"{out}: --epochs {epochs} was chosen for --minutes {minutes:g} and {planned}; now "
+            f"{asked}. {instead}"
         )
-    return noted
+    return epochs
 
 
 def note_epochs(out: Path, minutes: float, epochs: int, work: Work) -> None:
@@ -273,14 +240,6 @@ def note_epochs(out: Path, minutes: float, epochs: int, work: Work) -> None:
     out.mkdir(parents=True, exist_ok=True)
     note = {"minutes": minutes, "epochs": epochs, **work._asdict()}
     replace_file(out / NOTE, as_json(note))
-
-
-def _ranges(seeds: Sequence[int]) -> str:
-    """Seeds as a user writes them: 0-4 or 0,2,5."""
-    first, last = min(seeds), max(seeds)
-    if len(seeds) > 1 and sorted(seeds) == list(range(first, last + 1)):
-        return f"{first}-{last}"
-    return ",".join(map(str, seeds))
 
 
 # What was learned
@@ -298,12 +257,11 @@ def comparable(
     Returns:
         The runs that remain, and a reason for each method that is left out, by its name.
     """
-    reasons: dict[str, str] = {}
-    for run, said in failed:
-        reasons.setdefault(run.recipe.name, f"seed {run.seed} failed: {said.splitlines()[-1]}")
-    labels = {run.recipe.name: method_label(run.recipe) for run in runs}
-    remaining = [run for run in runs if run.recipe.name not in reasons]
-    return remaining, {labels[name]: reason for name, reason in reasons.items()}
+    reasons = {
+        method_label(run.recipe): f"seed {run.seed} failed: {said.splitlines()[-1]}"
+        for run, said in reversed(failed)
+    }
+    return [run for run in runs if method_label(run.recipe) not in reasons], reasons
 
 
 def few_epochs(recipes: Sequence[Recipe]) -> list[str]:

@@ -1,7 +1,9 @@
 """The one door to the images of a recipe: run, learn, plan, predict and report read them through
-here and nowhere else.
+here and nowhere else. data.csv of a run says which files of yours it was trained on.
 """
 
+import csv
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +15,8 @@ from torch import Tensor
 
 from avalanche_hfc._names import lookup, shortened
 from avalanche_hfc.benchmarks import build_transforms
-from avalanche_hfc.benchmarks.files import Records
+from avalanche_hfc.benchmarks.check import check_data
+from avalanche_hfc.benchmarks.files import FileRecord, Records, difference, fingerprint
 from avalanche_hfc.benchmarks.orders import imagenet100_synsets, imagenet_synsets
 from avalanche_hfc.benchmarks.scenario import (
     Plan,
@@ -42,8 +45,12 @@ from avalanche_hfc.benchmarks.transforms import (
     Transform,
 )
 from avalanche_hfc.lab import Recipe
+from avalanche_hfc.lab.rows import as_csv, replace_file
+from avalanche_hfc.lab.run_folder import RunFolder
 
 Root = Path | str | None
+DATA_FILE = "data.csv"
+log = logging.getLogger(__name__)
 
 
 class DataSet(NamedTuple):
@@ -77,10 +84,13 @@ DATA_SETS = {
     "npz": DataSet(read_npz),
     "folder": DataSet(read_folder),
 }
-NEEDED = {
-    "npz": "the npz file",
-    "folder": "the folder of images",
-}  # your data, which has no default place
+# your data, which has no default place
+NEEDED = {"npz": "the npz file", "folder": "the folder of images"}
+HOW_TO = {  # what else may be given where data is not where it was looked for
+    "cifar100": "Or name an npz file with x_train, y_train, x_test, y_test, or use --download.",
+    "imagenet100": "Name the folder that holds it with --data.",
+    "imagenet1000": "Name the folder that holds it with --data.",
+}
 
 
 def build_benchmark(
@@ -104,10 +114,8 @@ def build_benchmark(
     plan_of(recipe, seed)  # what can be refused without the data is refused before it is read
     source = read_source(recipe, data_root, known)
     added, folders = [], learned_folders(recipe)
-    if (
-        folders and recipe.data.transforms not in ON_TENSORS
-    ):  # images in files join them, which are PIL images
-        for images in (source.train, source.test):
+    if folders and recipe.data.transforms not in ON_TENSORS:
+        for images in (source.train, source.test):  # images in files join them: PIL images
             fit_to_augmentation(images, recipe.data.transforms, recipe.data.image_size)
     for number, folder in enumerate(folders, 1):
         mark = f"learned {number}/"
@@ -132,7 +140,7 @@ def read_source(recipe: Recipe, data_root: Root = None, known: Records | None = 
     try:
         source = lookup(DATA_SETS, data.dataset, "data set").read(root, **options)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} {how_to(recipe, root)}".strip()) from error
+        raise FileNotFoundError(f"{error} {HOW_TO.get(data.dataset, '')}".strip()) from error
     if recipe.scale == "paper" and data.train_per_class is None:
         check_all_there(recipe, source)
     if data.num_classes is not None:
@@ -219,15 +227,6 @@ def image_transform(recipe: Recipe) -> Transform:
     return prepare
 
 
-def how_to(recipe: Recipe, root: Root) -> str:
-    """What else may be given, where a folder was looked into."""
-    if root is not None and Path(root).suffix == ".npz":
-        return ""
-    if recipe.data.dataset == "cifar100":
-        return "Or name an npz file with x_train, y_train, x_test, y_test, or use --download."
-    return f"Name the folder that holds the data of {recipe.name}."
-
-
 @dataclass(frozen=True)
 class LongerPlan(Plan):
     """A plan with steps behind it: `added` is the number of classes of each. Their ids follow those
@@ -300,3 +299,75 @@ def joined_source(first: Source, second: Source, mark: str) -> Source:
         left_out=(*first.left_out, *(mark + name for name in second.left_out)),
         remarks=(*first.remarks, *second.remarks),
     )
+
+
+# What identifies your data, file by file
+
+
+def read_records(folder: Path | str) -> dict[str, FileRecord]:
+    """The records of a run, by file or array; none where it has none, or they cannot be read.
+
+    Args:
+        folder: The run folder.
+    """
+    try:
+        with (Path(folder) / DATA_FILE).open(newline="", encoding="utf-8") as file:
+            return {
+                name: FileRecord(int(size), int(modified), sha256, int(width), int(height))
+                for name, size, modified, sha256, width, height in list(csv.reader(file))[1:]
+            }
+    except (OSError, ValueError):  # every file is then read again
+        return {}
+
+
+def write_records(folder: Path | str, records: Records) -> None:
+    """Replace the records of a run."""
+    rows = [("name", *FileRecord._fields), *((name, *record) for name, record in records.items())]
+    replace_file(Path(folder) / DATA_FILE, as_csv(rows))
+
+
+def data_note(records: Records, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """What recipe.json holds of the data: empty for data that is not the user's."""
+    if not records:
+        return {}
+    return {"sha256": fingerprint(records), "files": len(records), "left_out": list(left_out)}
+
+
+def refuse_other_data(run_folder: RunFolder, records: Records) -> None:
+    """A ValueError that names what differs, unless a run was trained on this data.
+
+    A run of a version that kept no fingerprint is accepted with a warning in the log.
+
+    Args:
+        run_folder: The run.
+        records: Those of the data, or more: the data of folders learned later.
+    """
+    held = run_folder.metadata()
+    if held is None or not records:
+        return
+    if "data" not in held:
+        log.warning(
+            "%s has no fingerprint of its data, so whether the data is the same is not checked.",
+            run_folder.path,
+        )
+        return
+    if held["data"]["sha256"] == fingerprint(records):
+        return
+    before = read_records(run_folder.path)
+    if held["data"]["sha256"] != fingerprint(before):
+        before = {}
+    what = difference(before, records) if before else "data.csv, which names the files, is damaged"
+    raise ValueError(
+        f"The data is not what {run_folder.path} was trained on ({what}). Restore it, name its "
+        "place with --data, or start another run with --out."
+    )
+
+
+def refuse_other_place(run_folder: RunFolder, data: Path | str, *, skip_bad: bool) -> None:
+    """As `refuse_other_data`, of a finished run, where the data is at another place than it was."""
+    held = run_folder.metadata() or {}
+    before = held.get("recipe", {}).get("own", {}).get("data")
+    if "data" in held and before is not None and before != str(data):
+        checked = check_data(data, skip_bad=skip_bad)
+        checked.raise_if_stopped()
+        refuse_other_data(run_folder, checked.records or {})

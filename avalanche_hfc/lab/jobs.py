@@ -2,37 +2,35 @@
 stops.
 """
 
-import errno
 import importlib.util
 import logging
 import multiprocessing
 import os
 import platform
-import shutil
 import signal
 import socket
 import threading
 import time
 import traceback
-import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import torch
 
 from avalanche_hfc._types import Options
 from avalanche_hfc._version import __version__
-from avalanche_hfc.lab.build import build_model
+from avalanche_hfc.lab import checkpoint
+from avalanche_hfc.lab.build import build_model, build_optimizer
 from avalanche_hfc.lab.data import Root, read_source
 from avalanche_hfc.lab.lock import FolderInUseError
 from avalanche_hfc.lab.machine import MOST_BY_DEFAULT, silence_host
-from avalanche_hfc.lab.run import check_device, checkpoints_size
+from avalanche_hfc.lab.ranks import check_device
 from avalanche_hfc.lab.table import TableRun
 from avalanche_hfc.strategies._base.precision import check_precision
 
@@ -68,105 +66,78 @@ def outcomes(
     if jobs == 1:
         yield from (attempt(work, item) for item in items)
         return
-    waiting = deque((item, 1) for item in items)
-    running: dict[Connection, Job] = {}
+    waiting = [(item, 1) for item in items]
+    running: dict[Any, tuple[ForkServerProcess, Any, int]] = {}  # by where the answer comes from
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                job, answer = start(work, *waiting.popleft())
-                running[answer] = job
-            ready = wait(list(running))
-            for answer in [one for one in running if one in ready]:
-                job = running.pop(answer)
-                outcome = job.result(answer)
-                if outcome is not None:
-                    yield outcome
-                elif job.number < TRIES:
-                    waiting.append((job.item, job.number + 1))
-                else:
-                    yield Outcome(job.item, None, job.end())
+                item, tried = waiting.pop(0)
+                answer, process = start(work, item)
+                running[answer] = process, item, tried
+            ready: list[Any] = wait(list(running))
+            for answer in ready:
+                process, item, tried = running.pop(answer)
+                try:
+                    yield answer.recv()
+                except EOFError:  # the process has ended before
+                    process.join()
+                    if tried < TRIES:
+                        waiting.append((item, tried + 1))
+                    else:
+                        said = f"The process {end_of(process.exitcode)}; tried {tried} times."
+                        yield Outcome(item, None, said)
+                process.join()
     finally:
-        for job in running.values():
-            job.process.terminate()
-        for job in running.values():
-            job.process.join()
+        for process, _, _ in running.values():
+            process.terminate()
+        for process, _, _ in running.values():
+            process.join()
 
 
-class Job(NamedTuple):
-    """A process that works on an item for the `number`-th time."""
-
-    process: ForkServerProcess
-    item: Any
-    number: int
-
-    def result(self, answer: Connection) -> Outcome | None:
-        """What the process has sent; None if it ended before."""
-        with answer:
-            try:
-                outcome = answer.recv()
-            except EOFError:
-                outcome = None
-        self.process.join()
-        return outcome
-
-    def end(self) -> str:
-        """How the process ended, in words."""
-        code = self.process.exitcode or 0
-        how = (
-            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        )
-        memory = " (possibly out of memory)" if -code == signal.SIGKILL else ""
-        return f"The process {how}{memory}; tried {self.number} times."
-
-
-def start(work: Callable[[Any], Any], item: Any, number: int) -> tuple[Job, Connection]:
-    """A process that works on the item, and where its answer comes from."""
+def start(work: Callable[[Any], Any], item: Any) -> tuple[Any, ForkServerProcess]:
+    """Where the answer comes from, and the process that works on the item. Ctrl-C is left to this
+    process: the other inherits what is done at the signal.
+    """
     answer, to_parent = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=work_in_child, args=(to_parent, work, item))
-    with interrupts_ignored():
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
         process.start()
+    finally:
+        signal.signal(signal.SIGINT, handler)
     to_parent.close()
-    return Job(process, item, number), answer
+    return answer, process
+
+
+def end_of(code: int | None) -> str:
+    """How a process has ended, in words, by its exit code."""
+    if code is None or code >= 0:
+        return f"ended with code {code}"
+    memory = " (possibly out of memory)" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{memory}"
 
 
 def work_in_child(to_parent: Connection, work: Callable[[Any], Any], item: Any) -> None:
-    prepare()
-    to_parent.send(attempt(work, item))
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    to_parent.send(attempt(work, item, alone=False))
 
 
-def attempt(work: Callable[[Any], Any], item: Any) -> Outcome:
+def end_with_parent() -> None:
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    os._exit(1)
+
+
+def attempt(work: Callable[[Any], Any], item: Any, *, alone: bool = True) -> Outcome:
+    """The outcome of work(item); beside other processes, with one thread and without the host's
+    warnings about itself.
+    """
+    if not alone:
+        torch.set_num_threads(1)
+        silence_host()
     try:
         return Outcome(item, work(item), None)
     except Exception:
         return Outcome(item, None, traceback.format_exc())
-
-
-@contextmanager
-def interrupts_ignored() -> Iterator[None]:
-    """Processes started inside leave Ctrl-C to this one: they inherit what it does at the
-    signal.
-    """
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def prepare() -> None:
-    """In a new process: one thread, no words of the host about itself, an end when the parent's
-    comes, however it comes.
-    """
-    torch.set_num_threads(1)
-    silence_host()
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 ADDRESS = "RAY_ADDRESS"  # names the cluster, as for every program that uses Ray
@@ -181,14 +152,6 @@ STARTUP = {
     "RAY_agent_register_timeout_ms": "300000",  # of the processes of a local Ray on a busy machine
     "RAY_raylet_start_wait_time_s": "300",
 }
-
-
-class Node(NamedTuple):
-    """What a node of the cluster says of itself, and the paths that it does not see."""
-
-    name: str
-    versions: str
-    missing: tuple[str, ...]
 
 
 @contextmanager
@@ -214,19 +177,18 @@ def cluster(*, runs: int | None = None, workers: int = 0) -> Iterator[Any]:
         os.environ.setdefault(name, value)
     import ray
 
-    local: Options = {}
-    if not address:
-        local = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
-        if runs is not None or workers:
-            local["num_cpus"] = max(os.cpu_count() or 1, (runs or 1) * (1 + workers))
-        if runs is not None:
-            local["resources"] = {RUN: runs}
+    local: Options = {
+        "include_dashboard": False,
+        "object_store_memory": 100 * 2**20,
+        "num_cpus": max(os.cpu_count() or 1, (runs or 1) * (1 + workers)),
+        "resources": {} if runs is None else {RUN: runs},
+    }
     try:
         ray.init(
             address=address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR,
-            **local,
+            **({} if address else local),
         )
     except Exception as error:  # Ray raises a plain Exception where its processes do not start
         why = str(error).strip().splitlines()[0]
@@ -252,18 +214,14 @@ def check_reachable(address: str) -> None:
         raise ValueError(f"{named(address)} cannot be reached: {error}.") from None
 
 
-def versions() -> str:
-    """The versions that must be equal on all nodes."""
-    return (
+def look_from_node(paths: Iterable[str]) -> tuple[str, str, list[str]]:
+    """On a node: its name, its versions, and which of the paths it does not see."""
+    missing = [path for path in paths if not os.path.exists(path)]
+    versions = (
         f"avalanche_hfc {__version__}, torch {torch.__version__}, "
         f"Python {platform.python_version()}"
     )
-
-
-def look_from_node(paths: Iterable[str]) -> Node:
-    """On a node: its versions, and which of the paths it does not see."""
-    missing = tuple(path for path in paths if not os.path.exists(path))
-    return Node(platform.node(), versions(), missing)
+    return platform.node(), versions, missing
 
 
 def check_nodes(ray: Any, out: Path, paths: Sequence[Path] = ()) -> None:
@@ -279,31 +237,28 @@ def check_nodes(ray: Any, out: Path, paths: Sequence[Path] = ()) -> None:
     Raises:
         ValueError: A node has other versions or does not see a path.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
+    _, versions, _ = look_from_node(())
     absent = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
-    probe = out / f".probe-{uuid.uuid4().hex}"
-    probe.touch()
     try:
-        look = ray.remote(num_cpus=0, max_retries=0)(look_from_node)
-        nodes = [
-            look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote([str(probe), *map(str, paths)])
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
-        for node in ray.get(nodes):
-            if node.missing:
-                path = str(out) if str(probe) in node.missing else node.missing[0]
-                raise ValueError(
-                    f"Node {node.name} does not see {path}. All nodes must share the storage."
-                )
-            if node.versions != versions():
-                raise ValueError(f"Node {node.name} has {node.versions}; here is {versions()}.")
+        with NamedTemporaryFile(dir=out, prefix=".probe-") as probe:
+            names = [probe.name, *map(str, paths)]
+            look = ray.remote(num_cpus=0, max_retries=0)(look_from_node)
+            alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+            sent = [
+                look.options(scheduling_strategy=On(i, soft=False)).remote(names) for i in alive
+            ]
+            for name, others, missing in ray.get(sent):
+                if missing:
+                    path = out if probe.name in missing else missing[0]
+                    raise ValueError(
+                        f"Node {name} does not see {path}. All nodes must share the storage."
+                    )
+                if others != versions:
+                    raise ValueError(f"Node {name} has {others}; here is {versions}.")
     finally:
-        probe.unlink()
         for folder in absent:
             folder.rmdir()
 
@@ -414,9 +369,7 @@ def ray_outcomes(
 
 
 def work_on_node(work: Callable[[Any], Any], item: Any) -> Outcome:
-    torch.set_num_threads(1)
-    silence_host()
-    return attempt(partial(once_free, work), item)
+    return attempt(partial(once_free, work), item, alone=False)
 
 
 def once_free(work: Callable[[Any], Any], item: Any) -> Any:
@@ -451,16 +404,7 @@ def check_room(runs: Iterable[TableRun], out: Path) -> None:
     for run in runs:
         key = repr((run.recipe.model, run.recipe.data.image_size, run.recipe.train.optimizer))
         if key not in sizes:
-            moments = {"adamw": 2, "sgd": int(bool(run.recipe.train.momentum))}
-            sizes[key] = checkpoints_size(
-                build_model(run.recipe, "meta"), moments[run.recipe.train.optimizer]
-            )
+            model = build_model(run.recipe, "meta")
+            sizes[key] = checkpoint.room_of(model, build_optimizer(run.recipe.train, model))
         needed += sizes[key]
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        words = (
-            f"No space left: checkpoints of all runs need about {needed / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB are free"
-        )
-        raise OSError(errno.ENOSPC, words, str(there))
+    checkpoint.check_room(out, needed, "all runs")

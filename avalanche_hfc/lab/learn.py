@@ -2,41 +2,33 @@
 
 import os
 import shutil
-from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+
+import pandas as pd
 
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.benchmarks.files import Records, class_names
 from avalanche_hfc.lab import Recipe, override
-from avalanche_hfc.lab.checkpoint import (
-    BLOCK,
-    NAMES,
-    DurableFile,
-    read_checkpoint,
-    sync_folder,
-)
+from avalanche_hfc.lab.checkpoint import BLOCK, DurableFile, sync_folder
 from avalanche_hfc.lab.data import (
+    DATA_FILE,
     Root,
     build_benchmark,
+    data_note,
     data_root_of,
     learned_folders,
-    refuse_known_classes,
-)
-from avalanche_hfc.lab.data_files import NAME as DATA_FILE
-from avalanche_hfc.lab.data_files import (
-    data_note,
     read_records,
+    refuse_known_classes,
     refuse_other_data,
     write_records,
 )
 from avalanche_hfc.lab.options import LATER_EPOCHS
 from avalanche_hfc.lab.progress import Progress
-from avalanche_hfc.lab.rows import replace_file
-from avalanche_hfc.lab.run import check_device, machine, run
-from avalanche_hfc.lab.run_folder import COLUMNS, RunFolder, RunRows, as_json, versions
+from avalanche_hfc.lab.ranks import check_device, machine
+from avalanche_hfc.lab.run import run
+from avalanche_hfc.lab.run_folder import COLUMNS, RunFolder, versions
 from avalanche_hfc.lab.trained_run import FinishedRun, read_run
 
 
@@ -77,7 +69,7 @@ def resume(
     )
 
 
-KEPT = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")))
+ROWS = tuple(f"{name}.csv" for name in (*COLUMNS, "train"))
 
 
 class Accuracy(NamedTuple):
@@ -126,12 +118,6 @@ def learn(
     seed = finished.note["seed"]
     RunFolder(folder).check(recipe.as_dict(), seed)
     root = data_root_of(recipe, data_root or finished.note.get("data_root"))
-    if (folder / "recipe.json").exists() and not resumable(folder):
-        damaged = move_aside(folder)
-        (progress or Progress()).remark(
-            f"{folder} has no checkpoint that can be used: it is {damaged} now, and the step is "
-            f"trained again from {path}."
-        )
     if not (folder / "recipe.json").exists():
         known = {} if verify_data else read_records(path)
         data = check_data(finished, seed, root, recipe, known)
@@ -174,8 +160,8 @@ def longer_recipe(finished: FinishedRun, new: Path, epochs: int | None) -> Recip
 def check_data(
     finished: FinishedRun, seed: int, root: Root, recipe: Recipe, known: Records
 ) -> SplitBenchmark:
-    """Raise, before anything is written, where the data of the steps before is not the same. All
-    data.
+    """All data. Raise, before anything is written, where that of the steps before is not the
+    same.
     """
     benchmark = build_benchmark(recipe, seed, root, known)
     names = dict(enumerate(benchmark.class_names))
@@ -199,70 +185,41 @@ def copy_run(
     """Rows, last checkpoint and the records of the data, under the longer recipe and the conditions
     of today, at once by a rename when all of it is on the disk.
     """
-    aside = folder.with_name(f".{folder.name}.new")
-    with RunFolder(aside).owned():
-        remove_copies(aside)  # of a process that was killed
+    aside = RunFolder(folder.with_name(f".{folder.name}.new"))
+    with aside.owned():
+        remove_copies(aside.path)  # of a process that was killed
         try:
-            copy_files(finished, aside)
+            copy_files(finished.folder.path, aside.path)
+            write_records(aside.path, data.records)
             note = {name: value for name, value in finished.note.items() if name != "finished"}
             today = {"versions": versions(), "machine": machine(device)}
-            write_records(aside, data.records)
             files = {"data": data_note(data.records, data.left_out)}
-            content = {**note, "recipe": recipe.as_dict(), **today, **files}
-            replace_file(aside / "recipe.json", as_json(content))
-            sync_folder(aside)
-            os.rename(aside, folder)
+            aside.write({**note, "recipe": recipe.as_dict(), **today, **files})
+            sync_folder(aside.path)
+            os.rename(aside.path, folder)
         except BaseException:
-            remove_copies(aside)
+            remove_copies(aside.path)
             raise
         (folder / "lock").unlink()
     sync_folder(folder.parent)
 
 
-def copy_files(finished: FinishedRun, aside: Path) -> None:
+def copy_files(source: Path, target: Path) -> None:
     """Rows and last checkpoint, on the disk when it returns."""
     last = Path("checkpoint") / "last"
-    (aside / last).mkdir(parents=True)
-    for name in (*map(Path, KEPT), last / "state.pt", last / "note.json"):
-        with (finished.folder.path / name).open("rb") as file, DurableFile(aside / name) as copy:
+    (target / last).mkdir(parents=True)
+    for name in (*map(Path, ROWS), last / "state.pt", last / "note.json"):
+        with (source / name).open("rb") as file, DurableFile(target / name) as copy:
             shutil.copyfileobj(file, copy, BLOCK)
-    sync_folder(aside / last)
-    sync_folder(aside / last.parent)
+    sync_folder(target / last)
+    sync_folder(target / last.parent)
 
 
 def remove_copies(aside: Path) -> None:
     """Remove what `copy_run` puts there, and nothing else."""
-    for name in (*KEPT, DATA_FILE):
+    for name in (*ROWS, "recipe.json", DATA_FILE):
         (aside / name).unlink(missing_ok=True)
     shutil.rmtree(aside / "checkpoint", ignore_errors=True)
-
-
-def resumable(folder: Path) -> bool:
-    """Whether a longer run is finished, or has a whole checkpoint beside the rows it was saved
-    after.
-    """
-    run_folder = RunFolder(folder)
-    if run_folder.finished:
-        return True
-    with run_folder.owned():
-        for name in NAMES:
-            with suppress(ValueError):
-                read_checkpoint(run_folder.checkpoints / name, RunRows(run_folder).check)
-                return True
-    return False
-
-
-def move_aside(folder: Path) -> Path:
-    """Rename a longer run that cannot be resumed. Its new place."""
-    target = next(
-        path
-        for number in count(1)
-        if not (path := folder.with_name(f"{folder.name}.damaged-{number}")).exists()
-    )
-    with RunFolder(folder).owned():
-        os.rename(folder, target)
-        (target / "lock").unlink()
-    return target
 
 
 def accuracies(folder: Path | str, *, allow_code: bool = False) -> dict[str, Accuracy]:
@@ -279,19 +236,18 @@ def accuracies(folder: Path | str, *, allow_code: bool = False) -> dict[str, Acc
     finished = FinishedRun(folder, allow_code=allow_code)
     nme = dict(finished.recipe.method.options).get("inference") == "nme"
     correct = "correct_nme" if nme else "correct"
-    rows = finished.folder.read("classes")
-    last = max(int(row["step"]) for row in rows)
-    before = [row for row in rows if int(row["step"]) == last - 1]
-    now = [row for row in rows if int(row["step"]) == last]
-    parts = {
-        "before": before,
-        "old": [row for row in now if int(row["brought_in"]) < last],
-        "new": [row for row in now if int(row["brought_in"]) == last],
+    rows = pd.DataFrame(finished.folder.read("classes")).drop(columns="name")
+    rows = rows.apply(pd.to_numeric)
+    last = rows["step"].max()
+    now = rows[rows["step"] == last]
+    groups = {
+        "before": rows[rows["step"] == last - 1],
+        "old": now[now["brought_in"] < last],
+        "new": now[now["brought_in"] == last],
     }
-    judged = {}
-    for word, counted in parts.items():
-        images = sum(int(row["total"]) for row in counted)
-        judged[word] = Accuracy(
-            sum(int(row[correct]) for row in counted) / images, len(counted), images
+    return {
+        word: Accuracy(
+            group[correct].sum() / group["total"].sum(), len(group), group["total"].sum()
         )
-    return judged
+        for word, group in groups.items()
+    }

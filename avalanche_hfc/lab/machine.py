@@ -1,11 +1,13 @@
 """What a number was measured on. No torch."""
 
+import io
 import os
 import platform
 import signal
 import subprocess
 import threading
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -39,10 +41,8 @@ def default_workers(device: str) -> int:
     """
     if device == "cpu":
         return 0
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system has it
-        cores = os.cpu_count() or 1
+    everywhere = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
     return min(MOST_BY_DEFAULT, cores // int(os.environ.get(RANKS_HERE, "1")))
 
 
@@ -108,6 +108,27 @@ def silence_host() -> None:
             show(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show_ours
+
+
+class LastingStream:
+    """A text stream that is written to as long as that works: a terminal that was closed, or a full
+    disk behind it, is no reason to stop.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream or io.StringIO()
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Interrupts:

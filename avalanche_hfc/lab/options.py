@@ -16,43 +16,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc.strategies import STRATEGIES
 
 Value = str | int | float | bool | None | tuple
 
-METHODS = (
-    "hfc",
-    "finetune",
-    "herding-replay",
-    "joint",
-    "baseline",
-    "icarl",
-    "bic",
-    "podnet",
-    "podnet-cscct",
-    "ssil",
-    "foster",
-    "afc",
-    "dytox",
-    "ncm",
-    "ranpac",
-    "frozen-replay",
-    "wa",
-    "avalanche-naive",
-    "avalanche-replay",
-    "avalanche-lwf",
-    "avalanche-lwf-fixed",
-    "avalanche-ewc",
-    "avalanche-der",
-    "avalanche-der-fixed",
-    "avalanche-er_ace",
-    "avalanche-er_ace-fixed",
-    "avalanche-icarl",
-    "avalanche-icarl-fixed",
-    "avalanche-bic",
-    "avalanche-bic-fixed",
-    "avalanche-cumulative",
-    "avalanche-joint",
-)
+METHODS = tuple(STRATEGIES)
 """The names of all methods: the keys of `STRATEGIES`, known without importing torch."""
 OF_AVALANCHE = tuple(name for name in METHODS if name.startswith("avalanche-"))
 CANNOT_RUN = ("avalanche-der", "avalanche-bic")  # `cannot_run` of the classes says why
@@ -230,8 +198,6 @@ def is_user_method(name: str) -> bool:
 
 def method_class(name: str) -> Any:
     """The class of a method: that of a key of `STRATEGIES`, or of `module:Class`."""
-    from avalanche_hfc.strategies import STRATEGIES
-
     return load_class(name) if is_user_method(name) else lookup(STRATEGIES, name, "method")
 
 
@@ -289,8 +255,8 @@ def method_options(name: str) -> dict[str, Option]:
         default is a plain value; what Avalanche's own classes take keeps its default.
 
     Example:
-        >>> method_options("joint")["from_scratch"]
-        Option(default=True, types=(<class 'bool'>,), choices=())
+        >>> method_options("joint")["drop_last"]
+        Option(default=False, types=(<class 'bool'>,), choices=())
     """
     return options_of_method(method_class(name))
 
@@ -323,11 +289,10 @@ def method_choices(cls: Any) -> dict[str, tuple[str, ...]]:
         "outputs": icarl.OUTPUTS,
         "divisor": icarl.DIVISORS,
         "columns": icarl.COLUMNS,
-        "form": hfc.FORMS if issubclass(cls, hfc.HFCStrategy) else icarl.FORMS,
+        "form": hfc.FORMS,
         "reduction": podnet_cscct.REDUCTIONS,
         "network": foster.NETWORKS,
         "replay_draws": ssil.DRAWS,
-        "relation": ssil.RELATIONS if issubclass(cls, ssil.SSIL) else dytox.RELATIONS,
     }
     ours = {
         parameter.name

@@ -1,44 +1,56 @@
-"""What a run will cost, from a few batches: two steps on a few of its images, in memory. Nothing is
-written.
+"""What a run will cost: time and disk from a few batches, two steps on a few of its images; and
+which precision fits a given memory, from two small forward passes on the CPU. Nothing is written.
 """
 
 import io
+import re
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import IO, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from avalanche.models.utils import avalanche_model_adaptation
 from avalanche.training.determinism.rng_manager import RNGManager
 from avalanche.training.plugins import SupervisedPlugin
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.data import ConcatDataset
 
 from avalanche_hfc._types import Strategy
 from avalanche_hfc.benchmarks.scenario import Plan, SplitBenchmark, make_benchmark
 from avalanche_hfc.benchmarks.sources import FileImages, Source, TensorImages
 from avalanche_hfc.lab import Recipe, override
-from avalanche_hfc.lab.build import build_model, build_strategy, without_weights
+from avalanche_hfc.lab.build import (
+    build_model,
+    build_strategy,
+    for_any_device,
+    runnable,
+    without_weights,
+)
+from avalanche_hfc.lab.checkpoint import num_moments
 from avalanche_hfc.lab.data import DATA_SETS, Root, plan_of, read_source
 from avalanche_hfc.lab.describe import later_epochs, phases_by_step, sizes_of
 from avalanche_hfc.lab.options import CORRECTION_ROUNDS, LATER_EPOCHS
-from avalanche_hfc.lab.protocol import runnable
+from avalanche_hfc.lab.ranks import check_device, peak_memory
 from avalanche_hfc.lab.record import judge
-from avalanche_hfc.lab.run import check_device, peak_memory
+from avalanche_hfc.lab.run import has_teacher
+from avalanche_hfc.models import Features
+from avalanche_hfc.models.modes import Recomputed
+from avalanche_hfc.strategies import IncrementalTemplate
+from avalanche_hfc.strategies._base.precision import PRECISIONS
 
 CLASSES = 4  # of the trial, two a step; they do not matter for the time
 EVAL_IMAGES = 128  # a batch of `evaluate`
-STORED = {
-    "cifar100": 32,
-    "digits": 8,
-}  # px of the images on the disk; others: about as ImageNet's are used
-TEST_SHARE = {
+STORED = {"cifar100": 32, "digits": 8}  # px on the disk; others: about as ImageNet's are used
+TEST_SHARE = {  # test images for a training image
     "cifar100": 0.2,
     "imagenet100": 0.04,
     "imagenet1000": 0.04,
     "digits": 0.25,
-}  # test images for a training image
+}
 ROW_BYTES = {"classes": 90, "confusion": 15, "exemplars": 15, "train": 160, "steps": 120}
 RUN_SECONDS = 0.5  # of any run, however few its images: its folder, its rows
 CHECKPOINTS = 3  # last, previous and the one being written
@@ -53,41 +65,15 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Seconds and bytes. `training` has an entry for each step; `evaluation` counts one pass after
-    each step and the pass for herding; `fixed` is what the run costs whatever the number of images:
-    its network, its exemplars and checkpoints, its folder.
+class Measured:
+    """What a few batches tell of a method on a device.
 
     `rates` are training images a second in the first step and in later ones, which have a teacher;
-    `memory` is the peak, on a CPU that of the whole process; `checkpoint` is one of `CHECKPOINTS`
-    that may stand on the disk at a time.
-    """
-
-    images: int
-    rates: tuple[float, float]
-    eval_rate: float
-    training: tuple[float, ...]
-    evaluation: float
-    fixed: float
-    memory: int
-    checkpoint: int
-    rows: int
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.training) + self.evaluation + self.fixed
-
-    @property
-    def disk(self) -> int:
-        return CHECKPOINTS * self.checkpoint + self.rows
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a few batches tell of a method on a device; as in `Estimate`. `building` are the seconds
-    that a run takes to build its network and to compile it, `of_a_step` those that a step takes
-    besides its images, as for its exemplars and its checkpoint. `phase_rate` are images a second in
-    the phases that tune or compress; None for a method without any.
+    `phase_rate` those of the phases that tune or compress, None for a method without any. `memory`
+    is the peak in bytes, on a CPU that of the whole process; `checkpoint` one of `CHECKPOINTS` that
+    may stand on the disk at a time. `building` are the seconds that a run takes to build its
+    network and to compile it, `of_a_step` those that a step takes besides its images, as for its
+    exemplars and its checkpoint.
     """
 
     rates: tuple[float, float]
@@ -99,44 +85,52 @@ class Measured:
     phase_rate: float | None = None
 
 
-def plan(
-    recipe: Recipe,
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds and bytes. `training` has an entry for each step; `evaluation` counts one pass after
+    each step and the pass for herding; `fixed` is what the run costs whatever the number of images:
+    its network, its exemplars and checkpoints, its folder.
+    """
+
+    measured: Measured
+    images: int
+    training: tuple[float, ...]
+    evaluation: float
+    fixed: float
+    rows: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.training) + self.evaluation + self.fixed
+
+    @property
+    def disk(self) -> int:
+        return CHECKPOINTS * self.measured.checkpoint + self.rows
+
+
+def plan_all(
+    recipes: Iterable[Recipe],
     *,
     seed: int = 0,
     device: str = "cpu",
     data_root: Root = None,
     synthetic: bool = False,
     batches: int = 3,
-) -> Estimate:
-    """Time `batches` training batches in a first and in a second step, and an evaluation batch; the
-    first batch of each warms up.
-
-    `synthetic`: random images of the right size instead of the data, whose numbers of images
-    must then be known. Epochs that tune or compress count as training; those of BiC's correction
-    are not counted.
-    """
-    source, sizes = sized_data(recipe, seed, data_root, synthetic=synthetic)
-    return estimate(recipe, sizes, measure(recipe, source, device, batches, seed))
-
-
-def plan_all(
-    recipes: Iterable[Recipe],
-    *,
-    device: str = "cpu",
-    data_root: Root = None,
-    synthetic: bool = False,
-    batches: int = 3,
 ) -> Iterator[tuple[Recipe, Estimate]]:
-    """The estimates of several recipes, as `plan` gives them for one.
+    """The estimates of several recipes.
 
     Batches are timed once for all recipes that differ only in how the classes are divided into
-    steps.
+    steps: `batches` in a first and in a second step, of which the first of each warms up, and an
+    evaluation batch. Epochs that tune or compress count as training; those of BiC's correction are
+    not counted.
 
     Args:
         recipes: What is to be run.
+        seed: Of the class order, where the seed draws it.
         device: Where.
         data_root: Where the data is.
-        synthetic: Random images in place of the data.
+        synthetic: Random images of the right size in place of the data, whose numbers of images
+            must then be known.
         batches: Training batches to time in each of two steps.
 
     Yields:
@@ -144,18 +138,12 @@ def plan_all(
     """
     known: dict[str, Measured] = {}
     for recipe in recipes:
-        source, sizes = sized_data(recipe, 0, data_root, synthetic=synthetic)
-        trained = repr((recipe.model, recipe.train, recipe.method, recipe.data.image_size))
-        key = trained + repr((recipe.data.dataset, recipe.data.transforms))
+        source, sizes = synthetic_data(recipe) if synthetic else real_data(recipe, seed, data_root)
+        data = (recipe.data.dataset, recipe.data.transforms, recipe.data.image_size)
+        key = repr((recipe.model, recipe.train, recipe.method, data))
         if key not in known:
-            known[key] = measure(recipe, source, device, batches)
+            known[key] = measure(recipe, source, device, batches, seed)
         yield recipe, estimate(recipe, sizes, known[key])
-
-
-def sized_data(
-    recipe: Recipe, seed: int, data_root: Root, *, synthetic: bool
-) -> tuple[Source, Sizes]:
-    return synthetic_data(recipe) if synthetic else real_data(recipe, seed, data_root)
 
 
 def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int = 0) -> Measured:
@@ -167,17 +155,19 @@ def measure(recipe: Recipe, source: Source, device: str, batches: int, seed: int
     watch, start = Stopwatch(), time.perf_counter()
     strategy = runnable(build_strategy(trial, build_model(trial), device=device, plugins=(watch,)))
     built = time.perf_counter()
-    train_trial(strategy, benchmark)
-    trained = time.perf_counter()
+    stream = benchmark.train_stream
+    for trained_on in [stream] if strategy.trains_on_stream else stream:
+        strategy.train(trained_on)
+    trained, memory = time.perf_counter(), peak_memory(strategy.device)
     checkpoint = checkpoint_bytes(strategy)
-    saved = time.perf_counter()
+    besides = trained - built - watch.seconds
     return Measured(
         rates=(watch.rate(0), watch.rate(max(watch.steps))),
-        eval_rate=evaluation_rate(strategy, benchmark),
-        memory=peak_memory(strategy.device),
-        checkpoint=checkpoint,
         building=built - start + watch.warm_up,
-        of_a_step=(trained - built - watch.seconds) / len(benchmark.train_stream) + saved - trained,
+        of_a_step=besides / len(stream) + time.perf_counter() - trained,
+        eval_rate=evaluation_rate(strategy, benchmark),
+        memory=memory,
+        checkpoint=checkpoint,
         phase_rate=rate_of(watch.phases) if watch.phases else None,
     )
 
@@ -190,17 +180,13 @@ def estimate(recipe: Recipe, sizes: Sizes, measured: Measured) -> Estimate:
         main / (later if step else first) + tuned / (measured.phase_rate or later)
         for step, (main, tuned) in enumerate(by_step)
     ]
-    seen = np.cumsum(sizes.tests)
-    passes = int(seen.sum()) + sum(images for _, images in sizes.steps)
+    passes = int(np.cumsum(sizes.tests).sum()) + sum(images for _, images in sizes.steps)
     return Estimate(
+        measured=measured,
         images=sum(map(sum, by_step)),
-        rates=measured.rates,
-        eval_rate=measured.eval_rate,
         training=tuple(training),
         evaluation=passes / measured.eval_rate,
         fixed=RUN_SECONDS + measured.building + len(sizes.steps) * measured.of_a_step,
-        memory=measured.memory,
-        checkpoint=measured.checkpoint,
         rows=row_bytes(recipe, sizes),
     )
 
@@ -210,23 +196,19 @@ def estimate(recipe: Recipe, sizes: Sizes, measured: Measured) -> Estimate:
 
 def real_data(recipe: Recipe, seed: int, data_root: Root) -> tuple[Source, Sizes]:
     source = read_source(recipe, data_root)
-    division = plan_of(recipe, seed).with_ids(source.class_names)
-    order, per_step = (
-        division.order(len(source.class_names)),
-        division.classes_per_step(len(source.class_names)),
+    division, count = plan_of(recipe, seed).with_ids(source.class_names), len(source.class_names)
+    ends = np.cumsum(division.classes_per_step(count))[:-1]
+    groups = np.split(np.array(division.order(count)), ends)
+    train, test = (
+        np.bincount(images.targets, minlength=count) for images in (source.train, source.test)
     )
-    counts = [
-        np.bincount(part.targets, minlength=len(order)) for part in (source.train, source.test)
-    ]
-    groups = np.split(np.array(order), np.cumsum(per_step)[:-1])
-    steps = tuple((len(group), int(counts[0][group].sum())) for group in groups)
-    return source, Sizes(steps, tuple(int(counts[1][group].sum()) for group in groups))
+    steps = tuple((len(group), int(train[group].sum())) for group in groups)
+    return source, Sizes(steps, tuple(int(test[group].sum()) for group in groups))
 
 
 def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     """Random images, and the numbers of images that the data set is known to have."""
-    data = recipe.data
-    known = sizes_of(recipe)
+    data, known = recipe.data, sizes_of(recipe)
     if known is None:
         raise ValueError(
             f"{recipe.name}: how many images your data has is not known. Name it with --data "
@@ -236,38 +218,30 @@ def synthetic_data(recipe: Recipe) -> tuple[Source, Sizes]:
     channels = 1 if data.dataset == "digits" else 3
     count = max(recipe.train.batch_size, EVAL_IMAGES)
     pixels = torch.randint(256, (count, channels, side, side), dtype=torch.uint8)
-    parts = [TensorImages(pixels, np.arange(count) % CLASSES) for _ in range(2)]
-    statistics = DATA_SETS[data.dataset].statistics
-    names = tuple(map(str, range(CLASSES)))
+    images = TensorImages(pixels, np.arange(count) % CLASSES)
+    names, statistics = tuple(map(str, range(CLASSES))), DATA_SETS[data.dataset].statistics
+    tests = tuple(round(images * TEST_SHARE[data.dataset]) for _, images in known)
     source = Source(
-        train=parts[0],
-        test=parts[1],
+        train=images,
+        test=images,
         class_names=names,
         image_size=side,
         num_channels=channels,
         statistics=statistics,
     )
-    return source, Sizes(
-        tuple(known), tuple(round(images * TEST_SHARE[data.dataset]) for _, images in known)
-    )
+    return source, Sizes(tuple(known), tests)
 
 
 def trial_benchmark(trial: Recipe, source: Source, batches: int) -> SplitBenchmark:
     """Two steps of `batches` batches each; labels are dealt out anew."""
     train = some(source.train, 2 * batches * trial.train.batch_size)
-    test = some(source.test, EVAL_IMAGES)
-    small = Source(
-        train=train,
-        test=test,
-        class_names=tuple(map(str, range(CLASSES))),
-        image_size=source.image_size,
-        num_channels=source.num_channels,
-        statistics=source.statistics,
+    names = tuple(map(str, range(CLASSES)))
+    small = replace(
+        source, train=train, test=some(source.test, EVAL_IMAGES), class_names=names, records={}
     )
     data = trial.data
-    return make_benchmark(
-        small, Plan(2, 0, list(range(CLASSES)), data.transforms, data.image_size, 0)
-    )
+    order = list(range(CLASSES))
+    return make_benchmark(small, Plan(2, 0, order, data.transforms, data.image_size, 0))
 
 
 def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileImages:
@@ -279,12 +253,8 @@ def some(images: TensorImages | FileImages, count: int) -> TensorImages | FileIm
     targets = np.arange(count) % CLASSES
     if isinstance(images, TensorImages):
         return TensorImages(images.images[torch.from_numpy(positions)], targets)
-    return FileImages(
-        [images.paths[place] for place in positions],
-        targets.tolist(),
-        images.sizes,
-        upright=images.upright,
-    )
+    paths = [images.paths[place] for place in positions]
+    return FileImages(paths, targets.tolist(), images.sizes, upright=images.upright)
 
 
 # The trial
@@ -295,10 +265,8 @@ def shortened_recipe(recipe: Recipe) -> Recipe:
     changed = {"train.epochs": "1", "train.first_epochs": "none"}
     if recipe.memory.mem_size is not None:
         changed["memory.mem_size"] = str(max(recipe.memory.mem_size, CLASSES))
-    for name in (*LATER_EPOCHS, *CORRECTION_ROUNDS):
-        if name in dict(recipe.method.options):
-            changed[f"method.{name}"] = "1"
-    return override(recipe, changed)
+    counted = {*LATER_EPOCHS, *CORRECTION_ROUNDS} & dict(recipe.method.options).keys()
+    return override(recipe, changed | {f"method.{name}": "1" for name in counted})
 
 
 Timed = list[tuple[float, int]]  # seconds and images of batches
@@ -313,32 +281,26 @@ class Stopwatch(SupervisedPlugin):
         super().__init__()
         self.steps: dict[int, Timed] = {}
         self.phases: Timed = []
-        self._start = 0.0
 
     def before_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        self._start = self._now(strategy)
+        self._split(strategy)
 
-    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        self._start = self._now(strategy)
+    before_phase_epoch = before_training_epoch
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        self._note(
-            strategy, self.steps.setdefault(strategy.clock.train_exp_counter, []), strategy.mb_y
-        )
+        timed = self.steps.setdefault(strategy.clock.train_exp_counter, [])
+        timed.append((self._split(strategy), len(strategy.mb_y)))
 
     def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        self._note(strategy, self.phases, strategy.phase_running.batch[1])
+        self.phases.append((self._split(strategy), len(strategy.phase_running.batch[1])))
 
-    def _note(self, strategy: Strategy, timed: Timed, targets: Tensor) -> None:
-        now = self._now(strategy)
-        timed.append((now - self._start, len(targets)))
-        self._start = now
-
-    @staticmethod
-    def _now(strategy: Strategy) -> float:
+    def _split(self, strategy: Strategy) -> float:
+        """Seconds since the last call."""
         if strategy.device.type == "cuda":
             torch.cuda.synchronize(strategy.device)
-        return time.perf_counter()
+        now = time.perf_counter()
+        seconds, self._last = now - getattr(self, "_last", now), now
+        return seconds
 
     @property
     def seconds(self) -> float:
@@ -350,11 +312,8 @@ class Stopwatch(SupervisedPlugin):
         """What the first batches of the steps take longer than the others: torch compiles in
         them, once a run.
         """
-        return sum(
-            max(timed[0][0] - timed[0][1] / rate_of(timed), 0.0)
-            for timed in self.steps.values()
-            if len(timed) > 1
-        )
+        firsts = [(timed[0], rate_of(timed)) for timed in self.steps.values() if len(timed) > 1]
+        return sum((max(first[0] - first[1] / rate, 0.0) for first, rate in firsts), 0.0)
 
     def rate(self, step: int) -> float:
         """Images a second of the main epochs of a step."""
@@ -367,52 +326,29 @@ def rate_of(timed: Timed) -> float:
     return sum(images for _, images in timed) / max(sum(seconds for seconds, _ in timed), 1e-9)
 
 
-def train_trial(strategy: Strategy, benchmark: SplitBenchmark) -> None:
-    if strategy.trains_on_stream:
-        strategy.train(benchmark.train_stream)
-        return
-    for experience in benchmark.train_stream:
-        strategy.train(experience)
-
-
 def evaluation_rate(strategy: Strategy, benchmark: SplitBenchmark) -> float:
     """Images a second of one pass, the second where the first took less than a second."""
-    steps = torch.tensor([0, 0, 1, 1])
     data: ConcatDataset = ConcatDataset([test.dataset for test in benchmark.test_stream])
+    seconds = 0.0
     for _ in range(2):
-        start = time.perf_counter()
-        judge(strategy, data, steps)
-        seconds = time.perf_counter() - start
-        if seconds > 1:
-            break
+        if seconds < 1:
+            start = time.perf_counter()
+            judge(strategy, data, torch.tensor([0, 0, 1, 1]))
+            seconds = time.perf_counter() - start
     return len(data) / max(seconds, 1e-9)
 
 
 # The disk
 
 
-class Counted(io.RawIOBase):
-    """Counts the bytes written to it, and keeps none."""
-
-    num_bytes = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.num_bytes += memoryview(data).nbytes
-        return memoryview(data).nbytes
-
-
 def checkpoint_bytes(strategy: Strategy) -> int:
     """Model, optimizer, teacher, memory as a checkpoint holds them; 0 for a strategy that has
     none.
     """
-    if not strategy.resumable:
-        return 0
-    counted = Counted()
-    torch.save(strategy.state_dict(), cast(IO[bytes], counted))
-    return counted.num_bytes
+    saved = io.BytesIO()
+    if strategy.resumable:
+        torch.save(strategy.state_dict(), saved)
+    return saved.tell()
 
 
 def row_bytes(recipe: Recipe, sizes: Sizes) -> int:
@@ -425,10 +361,205 @@ def row_bytes(recipe: Recipe, sizes: Sizes) -> int:
         "classes": int(classes.sum()),
         "confusion": int(np.minimum(classes**2, tests).sum()),
         "exemplars": int(kept.sum()),
-        "train": epochs_in_all(recipe, len(classes)),
+        "train": len(classes) * (recipe.train.epochs + sum(later_epochs(recipe).values())),
     }
     return sum(count * ROW_BYTES[name] for name, count in rows.items())
 
 
-def epochs_in_all(recipe: Recipe, num_steps: int) -> int:
-    return num_steps * (recipe.train.epochs + sum(later_epochs(recipe).values()))
+# The memory of a device
+
+UNITS = {"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+FEW = (2, 4)  # images of the two passes: what does not grow with them is not an activation
+HEAD_CLASSES = 100  # of data whose classes have not been counted
+
+
+class Fit(NamedTuple):
+    """What a precision needs: bytes that do not depend on the batch, and bytes of each image.
+
+    Attributes:
+        precision: A key of `PRECISIONS`.
+        fixed: Weights, gradients and moments, also of a student, teacher, the images of a batch
+            and the feature maps that the method keeps of all of them.
+        per_image: Activations of one image.
+        checkpointed: What is left of `per_image` with ``checkpoint_activations``; the same number
+            where this is not possible.
+        batch_size: Images of a batch.
+    """
+
+    precision: str
+    fixed: int
+    per_image: int
+    checkpointed: int
+    batch_size: int
+
+    @property
+    def whole(self) -> int:
+        """Bytes of a batch."""
+        return self.fixed + self.batch_size * self.per_image
+
+    @property
+    def least(self) -> int:
+        """Bytes of a batch with checkpointed activations."""
+        return self.fixed + self.batch_size * self.checkpointed
+
+
+def num_bytes(text: str) -> int:
+    """A size as it is written on a card.
+
+    Args:
+        text: A number with kB, MB, GB or TB, each a thousand times the one before.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        ValueError: If it is not a size.
+
+    Example:
+        >>> num_bytes("8GB")
+        8000000000
+    """
+    fitting = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]B)", text.strip())
+    if fitting is None:
+        raise ValueError(f"--memory must be a size such as 8GB or 512MB, got {text!r}.")
+    return int(float(fitting[1]) * UNITS[fitting[2]])
+
+
+def fits(recipe: Recipe) -> list[Fit]:
+    """What a recipe needs in each precision, roughly.
+
+    Counted are weights, gradients, moments of the optimizer, teacher, student, the images of a
+    batch, their feature maps in methods that keep these, and activations; not counted are the
+    libraries of the device and the copies that single operations make.
+
+    Args:
+        recipe: What is to be trained.
+
+    Returns:
+        An entry for each precision that the method has.
+
+    Raises:
+        ValueError: If the recipe cannot be built.
+    """
+    plain = for_any_device(without_weights(recipe))
+    model = build_model(plain)
+    strategy = build_strategy(plain, model)
+    ours = isinstance(strategy, IncrementalTemplate)
+    classes = sum(count for count, _ in sizes_of(recipe) or [(HEAD_CLASSES, 0)])
+    arriving = SimpleNamespace(classes_in_this_experience=list(range(classes)))
+    avalanche_model_adaptation(model, arriving)
+    channels: Any = dict(recipe.model.options)["in_channels"]
+    images = torch.zeros(max(FEW), channels, recipe.data.image_size, recipe.data.image_size)
+    keeps_features = getattr(strategy, "keeps_features", False)
+    forward = features_and_logits(model) if keeps_features else model
+    batch, fixed = recipe.train.batch_size, fixed_bytes(strategy)
+    found = []
+    for name, dtype in PRECISIONS.items() if ours else [("float32", None)]:
+        per_image, checkpointed = image_bytes(model, images, dtype, forward)
+        if ours and not strategy.trains_model:
+            per_image = checkpointed = 0
+        of_batch = images[0].nbytes + (map_bytes(model, images, dtype) if keeps_features else 0)
+        copies = sum(p.nbytes for p in model.parameters()) // 2 if dtype else 0
+        whole = fixed + copies + batch * of_batch
+        found.append(Fit(name, whole, per_image, checkpointed if ours else per_image, batch))
+    return found
+
+
+def fixed_bytes(strategy: Strategy) -> int:
+    """Weights, gradients and moments of the model and of a student beside it, and a teacher."""
+    model = strategy.model
+    weights = sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    networks = 1 + getattr(strategy, "trains_student", False)
+    of_each = trained * (1 + num_moments(strategy.optimizer))
+    return weights * (networks + has_teacher(strategy)) + of_each * networks
+
+
+def features_and_logits(model: Any) -> Callable[[Tensor], tuple[Features, Tensor]]:
+    """The forward pass of a method that keeps features of each image of a batch, to compare them
+    with those of the teacher.
+    """
+
+    def forward(images: Tensor) -> tuple[Features, Tensor]:
+        features = model.features(images)
+        return features, model.classify(features.embedding)
+
+    return forward
+
+
+def map_bytes(model: Any, images: Tensor, dtype: torch.dtype | None) -> int:
+    """Features of one image that stay until the loss of the whole batch is differentiated: those of
+    the model, of the teacher, and the gradients of what is compared.
+    """
+    with torch.no_grad(), autocast_on_cpu(dtype):
+        embedding, stages, tokens = model.train().features(images)
+    compared = sum(rows[0].nbytes for rows in (embedding, *stages))
+    return 3 * compared + (0 if tokens is None else 2 * tokens[0].nbytes)
+
+
+def autocast_on_cpu(dtype: torch.dtype | None) -> torch.autocast:
+    """float16 as bfloat16, which is as large and known to every CPU."""
+    known = torch.bfloat16 if dtype is torch.float16 else dtype
+    return torch.autocast("cpu", known, enabled=known is not None)
+
+
+def image_bytes(
+    model: nn.Module,
+    images: Tensor,
+    dtype: torch.dtype | None,
+    forward: Callable[[Tensor], Any] | None = None,
+) -> tuple[int, int]:
+    """Activations that one image adds to what a backward pass needs, kept and checkpointed. The
+    forward pass is by default the call of the model.
+    """
+    few, more = (kept_bytes(model, images[:count], dtype, forward or model) for count in FEW)
+    kept, checkpointed = ((b - a) // (FEW[1] - FEW[0]) for a, b in zip(few, more, strict=True))
+    return kept, checkpointed
+
+
+def kept_bytes(
+    model: nn.Module,
+    images: Tensor,
+    dtype: torch.dtype | None,
+    forward: Callable[[Tensor], Any],
+) -> tuple[int, int]:
+    """Bytes that a forward pass keeps for the backward pass, weights not counted; and what is left
+    of them if of each block only its input is kept, and one block is computed again at a time.
+    """
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+    of_blocks, inputs = [], []
+
+    def keep(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    def count(block: nn.Module, *arguments: Tensor) -> Tensor:
+        before = sum(kept.values())
+        output = block(*arguments)
+        of_blocks.append(sum(kept.values()) - before)
+        inputs.append(arguments[0].nbytes)
+        return output
+
+    networks = [module for module in model.train().modules() if isinstance(module, Recomputed)]
+    for network in networks:
+        network.__dict__["run_block"] = count
+    with saved_tensors_hooks(keep, lambda value: value), autocast_on_cpu(dtype):
+        held = forward(images)  # until all is counted: a place in memory is used once
+    for network in networks:
+        del network.__dict__["run_block"]
+    total = sum(kept.values())
+    del held
+    return total, total - sum(of_blocks) + sum(inputs) + max(of_blocks, default=0)
+
+
+def advice(found: Sequence[Fit], memory: int) -> str:
+    """The options that train in the memory, in the words of `hfc run`; empty if none do."""
+    fit = next((fit for fit in found if fit.least <= memory), None)  # the most exact first
+    if fit is None:
+        return ""
+    options = [] if fit.precision == "float32" else [f"--precision {fit.precision}"]
+    options += ["--checkpoint-activations true"] if fit.whole > memory else []
+    return " ".join(options) or "as it is"

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,12 @@ from avalanche_hfc.benchmarks.positions import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.lab.build import by_decay
-from avalanche_hfc.lab.checkpoint import NAMES, load_checkpoint
+from avalanche_hfc.lab.checkpoint import NAMES, load_checkpoint, load_state, warn
 from avalanche_hfc.lab.progress import Progress
+from avalanche_hfc.lab.ranks import check_device, machine
 from avalanche_hfc.lab.record import Saver
 from avalanche_hfc.lab.rows import Damaged, RowFile, read_note, replace_file
-from avalanche_hfc.lab.run import (
-    check_device,
-    check_room,
-    load_state,
-    logged,
-    machine,
-    warn,
-)
+from avalanche_hfc.lab.run import check_disk, logged
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.lab.schema import PretrainRecipe
 from avalanche_hfc.losses.reconstruction import masked_reconstruction
@@ -94,7 +87,7 @@ def pretrain(
         if run_folder.finished:
             return
         training = Pretraining(recipe, seed, data.images, device)
-        check_room(run_folder, training)
+        check_disk(run_folder, training)
         changed = run_folder.begin(values, seed, machine(device))
         with logged(run_folder.log):
             if changed:
@@ -144,33 +137,23 @@ def _train(
 ) -> None:
     """The epochs from where the folder stands."""
     rows = PretrainRows(run_folder)
-    saver = Saver(run_folder.checkpoints, rows, interval, run_folder.check_owned)
+    saver = Saver(rows, interval)
     checkpoint = load_checkpoint(run_folder.checkpoints, rows.check)
     first = 0
     if checkpoint is not None:
-        load_state(training, checkpoint, run_folder)
+        load_state(training, checkpoint, run_folder.checkpoints)
         first = checkpoint.note["epoch"] + 1
         log.info("resumes after epoch %d", first)
     rows.keep({"train": first})
     epochs = training.recipe.epochs
     progress.begin([epochs], first / epochs)
-    unsaved: dict[str, Any] | None = None  # after the last epoch, kept for a Ctrl-C in the next
     for epoch in range(first, epochs):
-        try:
-            row = training.train_epoch(epoch, progress)
-        except KeyboardInterrupt:
-            if unsaved is not None:
-                saver.write(unsaved, {"epoch": epoch - 1})
-            raise
+        row = training.train_epoch(epoch, progress)
         rows.add("train", [row])
         progress.epoch(row)
         log.info("epoch %d/%d: loss %.4f, %.1f s", epoch + 1, epochs, row["loss"], row["seconds"])
-        if epoch == epochs - 1:
-            saver.save(training, {"epoch": epoch})
-        elif saver.save_if_due(training, {"epoch": epoch}):
-            unsaved = None
-        else:
-            unsaved = deepcopy(training.state_dict())
+        save = saver.save if epoch == epochs - 1 else saver.save_if_due
+        save(training, {"epoch": epoch})
 
 
 class PretrainRows(RunRows):
@@ -179,6 +162,7 @@ class PretrainRows(RunRows):
     """
 
     def __init__(self, folder: RunFolder):
+        self.folder = folder
         self.files = {"train": RowFile(folder.csv("train"), COLUMNS)}
 
 
@@ -245,12 +229,12 @@ class Pretraining:
 
     def _rate(self, step: int) -> float:
         """The learning rate of an update, counted from 0: warm-up, then cosine to 0."""
-        before = self.recipe.warm_up_epochs * self.batches
+        before, all_steps = (
+            epochs * self.batches for epochs in (self.recipe.warm_up_epochs, self.recipe.epochs)
+        )
         if step < before:
             return warm_up(self.recipe.lr, step, before)
-        return cosine(
-            self.recipe.lr, 0.0, step - before, self.recipe.epochs * self.batches - before
-        )
+        return cosine(self.recipe.lr, 0.0, step - before, all_steps - before)
 
     def weights(self) -> bytes:
         """The encoder as a safetensors file, under timm's names."""

@@ -1,7 +1,11 @@
-"""One run on several ranks: who joins, and what they must have in common."""
+"""Where a run trains: its device, and the ranks of torch.distributed that share it. Rank 0 alone
+reads and writes the run's folder: `on_first` says so.
+"""
 
 import json
 import os
+import resource
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -12,6 +16,7 @@ from avalanche.training.templates import SupervisedTemplate
 
 from avalanche_hfc._types import Record
 from avalanche_hfc.benchmarks import SplitBenchmark
+from avalanche_hfc.lab.machine import cpu
 from avalanche_hfc.lab.run_folder import placeless_settings, versions
 from avalanche_hfc.ranks import (
     agree,
@@ -26,6 +31,50 @@ from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 Result = TypeVar("Result")
 LONGEST = timedelta(hours=2)  # that a rank waits for another, such as for a checkpoint
+
+
+def check_device(device: str) -> str:
+    """The device as torch calls it: "auto" is the GPU if there is one.
+
+    Args:
+        device: "auto", or a device of torch.
+
+    Returns:
+        The device.
+
+    Raises:
+        ValueError: torch does not know or does not find the device.
+
+    Example:
+        >>> check_device("cpu")
+        'cpu'
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(
+            f"No device {device!r} here: {why}. Use auto or cpu; cuda, cuda:1, … on a machine with "
+            "GPUs."
+        ) from None
+    return device
+
+
+def machine(device: str) -> str:
+    """Processor, GPU, threads and ranks, in words."""
+    gpu = f", {torch.cuda.get_device_name(device)}" if torch.device(device).type == "cuda" else ""
+    ranks = f", ranks: {world().size}" if world().several else ""
+    return f"{cpu()}{gpu}, threads: {torch.get_num_threads()}{ranks}"
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: allocated on a GPU at most, or by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def join(device: str) -> str:
@@ -50,7 +99,6 @@ def join(device: str) -> str:
         )
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-    if torch.device(device).type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         try:
@@ -74,6 +122,11 @@ def connect(device: str) -> None:
         timeout=LONGEST,
     )
     gather_objects(rank)
+
+
+def backend_for(device: str | torch.device) -> str:
+    """The backend of torch.distributed that moves tensors of a device."""
+    return "nccl" if torch.device(device).type == "cuda" else "gloo"
 
 
 def check_same(recipe: Record, seed: int, *, fresh: bool = False) -> None:
@@ -106,34 +159,6 @@ def check_exact(strategy: SupervisedTemplate, benchmark: SplitBenchmark) -> None
     agree("the weights of the model", weights_digest(strategy.model))
 
 
-def backend_for(device: str | torch.device) -> str:
-    """The backend of torch.distributed that moves tensors of a device.
-
-    Args:
-        device: Where the model is.
-
-    Returns:
-        ``"nccl"`` for CUDA, else ``"gloo"``.
-    """
-    return "nccl" if torch.device(device).type == "cuda" else "gloo"
-
-
-def broadcast(value: Any) -> Any:
-    """The value that rank 0 gives; every rank must call it.
-
-    Args:
-        value: Used on rank 0 only; it is pickled.
-
-    Returns:
-        The value of rank 0.
-    """
-    if not world().several:
-        return value
-    held = [value]
-    dist.broadcast_object_list(held, src=0)
-    return held[0]
-
-
 def on_first(action: Callable[[], Result]) -> Result:
     """Run an action on rank 0 alone, and give its result to all ranks.
 
@@ -148,7 +173,9 @@ def on_first(action: Callable[[], Result]) -> Result:
     """
     if not world().several:
         return action()
-    return broadcast(together(lambda: action() if world().first else None))
+    held: list[Any] = [together(lambda: action() if world().first else None)]
+    dist.broadcast_object_list(held, src=0)
+    return held[0]
 
 
 def together(action: Callable[[], Result]) -> Result:
@@ -175,5 +202,5 @@ def together(action: Callable[[], Result]) -> Result:
         error = caught
     failed = [each for each in gather_objects(error) if each is not None]
     if failed:
-        raise failed[0] if error is None else error
+        raise error or failed[0]
     return result

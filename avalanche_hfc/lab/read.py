@@ -1,4 +1,4 @@
-"""RunData folders as data frames: recipe.json and the CSV files, nothing else. No torch."""
+"""Run folders as data frames: recipe.json and the CSV files, nothing else. No torch."""
 
 import io
 import json
@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from avalanche_hfc._types import Json, Record
+from avalanche_hfc._types import Record
 from avalanche_hfc.lab.rows import whole_lines
 from avalanche_hfc.lab.run_folder import (
+    OF_A_RUN,
     TIMES,
     RunFolder,
+    differing,
     read_recipe_note,
-    refuse_pretraining,
+    run_note,
     settings,
 )
 from avalanche_hfc.lab.schema import is_pretraining
@@ -81,13 +83,10 @@ def read_runs(folders: Iterable[Path | str]) -> tuple[list[RunData], list[Path]]
     """The runs of these folders, and the folders of runs that have no finished step yet. A folder
     of run folders stands for all runs in it; pre-trainings beside them are no runs.
     """
-    runs, waiting = [], []
-    for path in dict.fromkeys(path for folder in folders for path in _run_folders(Path(folder))):
-        run = _read(path)
-        if run is None:
-            waiting.append(path)
-        else:
-            runs.append(run)
+    paths = [path for folder in folders for path in _run_folders(Path(folder))]
+    found = {path: _read(path) for path in paths}
+    runs = [run for run in found.values() if run is not None]
+    waiting = [path for path, run in found.items() if run is None]
     if not runs:
         raise ValueError(
             f"No finished step in {', '.join(map(str, waiting)) or 'no folder'}: nothing to "
@@ -103,31 +102,24 @@ def group_runs(runs: Iterable[RunData]) -> list[Group]:
     stands for: it holds the rows of all. A recipe whose runs all are parts of longer ones is no
     group.
     """
-    by_settings: dict[str, list[RunData]] = {}
+    by_settings: dict[str, dict[int, RunData]] = {}
     for run in runs:
-        by_settings.setdefault(json.dumps(settings(run.recipe), sort_keys=True), []).append(run)
-    for group in by_settings.values():
-        seeds: dict[int, RunData] = {}
-        for run in group:
-            if run.seed in seeds:
-                raise ValueError(
-                    f"{seeds[run.seed].path} and {run.path} are the same recipe and seed "
-                    f"{run.seed}. Leave one out."
-                )
-            seeds[run.seed] = run
-    everything = [run for group in by_settings.values() for run in group]
+        key = json.dumps(settings(run.recipe), sort_keys=True)
+        other = by_settings.setdefault(key, {}).setdefault(run.seed, run)
+        if other is not run:
+            raise ValueError(
+                f"{other.path} and {run.path} are the same recipe and seed {run.seed}. Leave one "
+                "out."
+            )
+    everything = [run for seeds in by_settings.values() for run in seeds.values()]
     parents = {
         run.path: [one for one in everything if is_continued(run, one)] for run in everything
     }
     covered = {one.path for group in parents.values() for one in group}
-    kept = [
-        group for group in by_settings.values() if any(run.path not in covered for run in group)
-    ]
-    labels = _labels([group[0].recipe for group in kept])
-    return [
-        _group(label, sorted(group, key=lambda run: run.seed), parents)
-        for label, group in zip(labels, kept, strict=True)
-    ]
+    groups = [[seeds[seed] for seed in sorted(seeds)] for seeds in by_settings.values()]
+    groups = [group for group in groups if any(run.path not in covered for run in group)]
+    labels = _labels([group[0].recipe for group in groups])
+    return [_group(label, group, parents) for label, group in zip(labels, groups, strict=True)]
 
 
 def is_continued(run: RunData, earlier: RunData) -> bool:
@@ -216,12 +208,8 @@ def _run_folders(folder: Path) -> list[Path]:
         raise ValueError(
             f"{folder} is not a run folder: neither it nor a folder in it has a recipe.json."
         )
-    return [path for path in inside if not _is_pretraining(path)] or inside
-
-
-def _is_pretraining(path: Path) -> bool:
-    held = read_recipe_note(path)
-    return held is not None and is_pretraining(held["recipe"])
+    notes = {path: read_recipe_note(path) or {"recipe": {}} for path in inside}
+    return [path for path in inside if not is_pretraining(notes[path]["recipe"])] or inside
 
 
 def _by_seed(path: Path) -> tuple[str, int, str]:
@@ -231,10 +219,7 @@ def _by_seed(path: Path) -> tuple[str, int, str]:
 
 def _read(path: Path) -> RunData | None:
     """The run of a folder; None without a finished step."""
-    held = read_recipe_note(path)
-    if held is None:
-        raise ValueError(f"{path} is not a run folder: it has no recipe.json.")
-    refuse_pretraining(path, held)
+    held = run_note(path)
     files = {name: _rows(path, name, columns) for name, columns in NEEDED.items()}
     _check_classes(path, files)
     steps = files.pop("steps")
@@ -245,24 +230,23 @@ def _read(path: Path) -> RunData | None:
             f"{path} holds the rows of several runs, not one run: its steps.csv has a column "
             "method."
         )
-    noted: Json = {
-        "path": path,
-        "recipe": {"name": path.parent.name, **held["recipe"]},
-        "versions": held.get("versions", {}),
-        "machine": held.get("machine", ""),
-        "finished_at": held.get("finished", ""),
-        "data_sha256": (held.get("data") or {}).get("sha256", ""),
-    }
     return RunData(
-        steps=steps, seed=held.get("seed", 0), finished="finished" in held, **(noted | files)
+        path=path,
+        recipe={"name": path.parent.name, **held["recipe"]},
+        seed=held.get("seed", 0),
+        versions=held.get("versions", {}),
+        machine=held.get("machine", ""),
+        finished="finished" in held,
+        finished_at=held.get("finished", ""),
+        data_sha256=held.get("data", {}).get("sha256", ""),
+        steps=steps,
+        **files,
     )
 
 
 def _rows(folder: Path, name: str, needed: tuple[str, ...]) -> pd.DataFrame | None:
     """The whole rows of a file: what a kill has cut short is no row."""
     path = folder / f"{name}.csv"
-    if not path.is_file():
-        return None
     if not RunFolder(folder).read(name):  # refuses what is damaged
         return None
     rows = pd.read_csv(
@@ -288,16 +272,17 @@ def _check_classes(folder: Path, files: Mapping[str, pd.DataFrame | None]) -> No
     classes = files["classes"]
     if classes is None:
         return
-    known = set(classes["class"])
-    for name, columns in (("confusion", ("class", "predicted")), ("exemplars", ("class",))):
+    for name, column in (
+        ("confusion", "class"),
+        ("confusion", "predicted"),
+        ("exemplars", "class"),
+    ):
         rows = files[name]
-        for column in columns if rows is not None else ():
-            assert rows is not None
-            unknown = sorted(set(rows[column]) - known)
-            if unknown:
-                raise ValueError(
-                    f"{folder / name}.csv is damaged: {column} {unknown[0]} is not in classes.csv."
-                )
+        unknown = set() if rows is None else set(rows[column]) - set(classes["class"])
+        if unknown:
+            raise ValueError(
+                f"{folder / name}.csv is damaged: {column} {min(unknown)} is not in classes.csv."
+            )
 
 
 class FirstDifference(NamedTuple):
@@ -335,27 +320,21 @@ FILES = {
 def diff_runs(first: Path | str, second: Path | str) -> RunDiff:
     """Compare two run folders: time and memory columns apart, equal runs agree in every row."""
     folders = RunFolder(first), RunFolder(second)
-    notes = [folder.metadata() for folder in folders]
-    for folder, metadata in zip(folders, notes, strict=True):
-        if metadata is None:
-            raise FileNotFoundError(f"{folder.path} is not a run folder: it has no recipe.json.")
-    one, other = (
-        {**settings(n["recipe"]), "seed": n["seed"], **n["versions"], "machine": n["machine"]}
-        for n in notes
-        if n is not None
-    )
-    names = [*one, *(name for name in other if name not in one)]
-    changed = tuple(
-        (name, str(one.get(name)), str(other.get(name)))
-        for name in names
-        if one.get(name) != other.get(name)
-    )
+    one, other = map(_conditions, folders)
     differences, num_alike = [], 0
     for file, keys in FILES.items():
         alike, difference = first_difference(file, keys, *(folder.read(file) for folder in folders))
         num_alike += alike
         differences += [difference] if difference is not None else []
+    changed = tuple((name, str(a), str(b)) for name, a, b in differing(one, other))
     return RunDiff(changed, tuple(differences), num_alike)
+
+
+def _conditions(folder: RunFolder) -> Record:
+    """All settings of a run, and what it ran on."""
+    held = run_note(folder.path, OF_A_RUN)
+    noted = {"seed": held["seed"], **held["versions"], "machine": held["machine"]}
+    return settings(held["recipe"]) | noted
 
 
 def first_difference(
@@ -366,20 +345,13 @@ def first_difference(
 ) -> tuple[int, FirstDifference | None]:
     """How many rows agree from the start, and the first that does not."""
     for number, (one, other) in enumerate(zip_longest(first, second)):
-        known = one or other or {}
-        where = ", ".join(f"{key} {known.get(key)}" for key in keys)
         if one is None or other is None:
             run = "first" if one is None else "second"
-            return number, FirstDifference(
-                file, where, ((f"the {run} run has no such row", None, None),)
-            )
-        columns = [
-            name
-            for name in dict.fromkeys([*one, *other])
-            if name not in TIMES and one.get(name) != other.get(name)
-        ]
+            columns = [(f"the {run} run has no such row", None, None)]
+        else:
+            columns = [cell for cell in differing(one, other) if cell[0] not in TIMES]
         if columns:
-            return number, FirstDifference(
-                file, where, tuple((name, one.get(name), other.get(name)) for name in columns)
-            )
+            known = one or other or {}
+            where = ", ".join(f"{key} {known.get(key)}" for key in keys)
+            return number, FirstDifference(file, where, tuple(columns))
     return len(first), None

@@ -1,25 +1,23 @@
-"""What train.csv tells of an epoch beside its losses: how GFC weighed the samples, and a digest of
-the weights.
-"""
+"""What a run keeps of its training: a row for every epoch, the rows of every step, checkpoints."""
 
 import hashlib
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.nn import Module
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from avalanche_hfc._types import Record, State, Strategy
+from avalanche_hfc._types import Json, Record, State, Strategy
+from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.lab.checkpoint import save_checkpoint
 from avalanche_hfc.lab.machine import Interrupts
 from avalanche_hfc.lab.progress import Progress, StepWork
-from avalanche_hfc.lab.ranks import together
+from avalanche_hfc.lab.ranks import on_first, peak_memory, together
 from avalanche_hfc.lab.run_folder import LOSS, RunRows
 from avalanche_hfc.metrics import (
     StepCounts,
@@ -34,6 +32,9 @@ from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import SampleWeights, StepTable
 from avalanche_hfc.ranks import gather_objects, world
 
+log = logging.getLogger(__name__)
+AT_START: Json = {"step": 0, "inside": False, "done": 0.0}  # of a checkpoint between steps
+
 
 class WeightSpread:
     """How W_i of Eq. 9 spread over the samples of an epoch. Sums are kept on the device and read
@@ -41,10 +42,6 @@ class WeightSpread:
     """
 
     def __init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
-        """A new epoch."""
         self._sums: Tensor | None = None  # n, Σ W_i, Σ W_i², samples alone in their step
 
     def add(self, batch: SampleWeights | None) -> None:
@@ -53,14 +50,8 @@ class WeightSpread:
             return
         weights = batch.weights.double()
         alone = (batch.steps[:, None] == batch.steps[None, :]).sum(1) == 1
-        sums = torch.stack(
-            [
-                torch.ones_like(weights).sum(),
-                weights.sum(),
-                weights.square().sum(),
-                alone.double().sum(),
-            ]
-        )
+        terms = (torch.ones_like(weights), weights, weights.square(), alone.double())
+        sums = torch.stack([term.sum() for term in terms])
         self._sums = sums if self._sums is None else self._sums + sums
 
     def numbers(self) -> dict[str, float | None]:
@@ -100,20 +91,10 @@ class Saver:
     last one lies back 100 times the seconds that it took, or `interval` seconds if given. So they
     take 1 % of the time inside a step; with the one at its end it stays below 2 % in a step as long
     as 100 of them.
-
-    `check_owned` is called before each save and raises where the folder is no longer this
-    process's.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        rows: RunRows,
-        interval: float | int | None = None,
-        check_owned: Callable[[], None] = lambda: None,
-    ):
-        self.folder, self.rows, self.interval = folder, rows, interval
-        self.check_owned = check_owned
+    def __init__(self, rows: RunRows, interval: float | int | None = None):
+        self.rows, self.interval = rows, interval
         self._took = 0.0
         self._ended = -math.inf
 
@@ -133,43 +114,67 @@ class Saver:
     def write(self, state: State, note: Record) -> None:
         """A checkpoint of this state and the rows as they are."""
         start = time.perf_counter()
-        self.check_owned()
-        save_checkpoint(self.folder, state, {**note, **self.rows.metadata()})
+        self.rows.folder.check_owned()
+        save_checkpoint(self.rows.folder.checkpoints, state, {**note, **self.rows.metadata()})
         self._ended = time.perf_counter()
         self._took = self._ended - start
 
 
 class Recorder(RankedPlugin):
-    """A row of train.csv after every epoch of every phase, then a checkpoint if one is due.
+    """A row of train.csv after every epoch of every phase, then a checkpoint if one is due; the
+    rows of every step, then a checkpoint. Rank 0 writes them.
 
     Give it to the strategy as a plugin, then call `begin`. It keeps nothing that a resumed run
     needs: epochs are recorded whole.
     """
 
-    strategy: Strategy
-    rows: RunRows | None = None
-    saver: Saver | None = None
+    rows: RunRows  # on rank 0
+    saver: Saver
 
     def __init__(self, progress: Progress, seed: int, interrupts: Interrupts | None = None):
         super().__init__()
         self.progress, self.seed = progress, seed
         self.interrupts = interrupts or Interrupts()
-        self.weight_spread = WeightSpread()
-        self._begin_epoch(0)
 
-    def begin(self, strategy: Strategy, rows: RunRows | None, saver: Saver | None) -> None:
-        """Where to write; None on ranks that write nothing."""
-        self.strategy, self.rows, self.saver = strategy, rows, saver
+    def open(self, rows: RunRows, checkpoint_seconds: float | int | None) -> None:
+        """Where to write; on rank 0."""
+        self.rows, self.saver = rows, Saver(rows, checkpoint_seconds)
+
+    def begin(
+        self, strategy: Strategy, benchmark: SplitBenchmark, work: Sequence[StepWork], note: Json
+    ) -> None:
+        """Take over the training where `note` says that it stands."""
+        self.strategy, self.benchmark = strategy, benchmark
+        self.work_by_step, self.note = work, note
+        self.steps = torch.full((len(benchmark.class_names),), -1)
+        on_first(self._read_counts)
         strategy.draw_seed = self.seed
 
+    def _read_counts(self) -> None:
+        self.counts = counts_of(self.rows, len(self.steps))
+
+    def steps_left(self) -> Iterator[tuple[int, Any]]:
+        """Each step that is left, with what is trained on in it: its experience. For a strategy
+        that trains on the whole stream, this is the last step, and the stream.
+        """
+        stream, begun = self.benchmark.train_stream, self.note["step"]
+        first = max(begun, len(stream) - 1) if self.strategy.trains_on_stream else begun
+        self.progress.begin([work.total for work in self.work_by_step], first + self.note["done"])
+        for step, experience in enumerate(stream):
+            self.steps[list(experience.classes_in_this_experience)] = step
+            if step >= first:
+                held = self.note if self.note["inside"] and step == begun else {}
+                self.begin_step(step, **{name: held[name] for name in KEPT if name in held})
+                yield step, stream if self.strategy.trains_on_stream else experience
+
     def begin_step(
-        self, step: int, work: StepWork, seconds: float = 0.0, images: int = 0, done: float = 0.0
+        self, step: int, seconds: float = 0.0, images: int = 0, done: float = 0.0
     ) -> None:
         """`seconds`, `images` and the fraction `done` are those of an interrupted step, up to its
         checkpoint.
         """
-        self.step, self.seconds_before, self.images = step, seconds, images
-        self.work, self.done = work, done
+        self.step, self.work = step, self.work_by_step[step]
+        self.seconds_before, self.images, self.done = seconds, images, done
         self._start = time.perf_counter()
 
     @property
@@ -178,8 +183,7 @@ class Recorder(RankedPlugin):
         return self.seconds_before + time.perf_counter() - self._start
 
     def _begin_epoch(self, epoch: int) -> None:
-        self.weight_spread.start()
-        self.epoch = epoch
+        self.epoch, self.weight_spread = epoch, WeightSpread()
         self._lr: float | None = None
         self._loss: Tensor | None = None
         self._num_batches, self._num_images = 0, 0
@@ -200,14 +204,12 @@ class Recorder(RankedPlugin):
         self._loss = loss if self._loss is None else self._loss + loss
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        self.interrupts.check()
         self._num_batches += 1
-        self._num_images += len(strategy.mb_y)
         batches = len(strategy.dataloader) * strategy.train_epochs
-        self._tell(self.work.main / batches)
+        self._end_batch(len(strategy.mb_y), self.work.main / batches)
 
     def after_training_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        self._end_epoch(strategy, "train", self.epoch, self._lr, strategy.model)
+        self._end_epoch("train", self.epoch, self._lr, strategy.model)
 
     # Epochs of other phases
 
@@ -215,61 +217,44 @@ class Recorder(RankedPlugin):
         self._begin_epoch(strategy.phase_running.epoch)
 
     def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        self.interrupts.check()
         num_images = len(strategy.phase_running.batch[1])
-        self._num_images += num_images
-        if self.work.later:  # else too short to be counted
-            self._tell(self.work.each * num_images)
+        # a phase that is not planned is too short to be counted
+        self._end_batch(num_images, self.work.each * num_images if self.work.later else 0)
 
     def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
         phase = strategy.phase_running
-        self._end_epoch(
-            strategy, phase.name, phase.epoch, phase.optimizer.param_groups[0]["lr"], phase.module()
-        )
+        lr = phase.optimizer.param_groups[0]["lr"]
+        self._end_epoch(phase.name, phase.epoch, lr, phase.module())
 
-    def _tell(self, work: float | int) -> None:
-        fraction = work / self.work.total
-        self.done += fraction
-        self.progress.batch(fraction)
+    def _end_batch(self, num_images: int, work: float | int) -> None:
+        self.interrupts.check()
+        self._num_images += num_images
+        self.done += work / self.work.total
+        self.progress.batch(work / self.work.total)
 
-    def _end_epoch(
-        self,
-        strategy: Strategy,
-        phase: str,
-        epoch: int,
-        lr: float | None,
-        trained: Module,
-    ) -> None:
+    def _end_epoch(self, phase: str, epoch: int, lr: float | None, trained: nn.Module) -> None:
         self.images += self._num_images
-        losses = self._losses()
+        losses = {f"{LOSS}{name}": value for name, value in self._losses().items()}
+        seconds = max(time.perf_counter() - self._epoch_start, 1e-9)
         row = {
             "step": self.step,
             "phase": phase,
             "epoch": epoch,
             "lr": lr,
-            **{f"{LOSS}{name}": value for name, value in losses.items()},
+            **losses,
             **self.weight_spread.numbers(),
             "accuracy": None,
-            "images_per_second": round(
-                self._num_images / max(time.perf_counter() - self._epoch_start, 1e-9), 1
-            ),
+            "images_per_second": round(self._num_images / seconds, 1),
             "digest": digest(trained),
         }
-        if self.rows is not None:
-            self.rows.add("train", [row])
+        on_first(lambda: self._save_epoch(row))
         self.progress.epoch(row)
-        if self.saver is None:
-            return
-        note = {
-            "step": self.step,
-            "inside": True,
-            "phase": phase,
-            "epoch": epoch,
-            "seconds": self.seconds,
-            "images": self.images,
-            "done": min(self.done, 0.99),
-        }
-        self.saver.save_if_due(self.strategy, note)
+
+    def _save_epoch(self, row: Record) -> None:
+        self.rows.add("train", [row])
+        note = {name: row[name] for name in ("step", "phase", "epoch")}
+        note |= {"inside": True, "seconds": self.seconds, "images": self.images}
+        self.saver.save_if_due(self.strategy, {**note, "done": min(self.done, 0.99)})
 
     def _losses(self) -> Mapping[str, float]:
         """The terms that the strategy has recorded; else what it minimised."""
@@ -285,7 +270,44 @@ class Recorder(RankedPlugin):
             )
         return {"total": mean}
 
+    # Steps
 
+    def judge_step(self, step: int) -> StepCounts:
+        """One evaluation pass over the test images of all classes seen."""
+        self._trained_seconds = self.seconds
+        tests = self.benchmark.test_stream[: step + 1]
+        seen: ConcatDataset = ConcatDataset([test.dataset for test in tests])
+        try:
+            return judge(self.strategy, seen, self.steps)
+        except FloatingPointError as error:
+            raise FloatingPointError(
+                f"{error} It was trained up to step {step}, epoch {self.epoch} (counted "
+                "from 0): training has diverged. Try a lower learning rate."
+            ) from None
+
+    def save_step(self, counts: StepCounts) -> Record:
+        """The rows of a step, then a checkpoint. Its row of steps.csv."""
+        seconds = self._trained_seconds
+        self.counts.append(counts)
+        row = {
+            "step": self.step,
+            **summary(self.strategy, self.counts, self.steps),
+            "seconds": round(seconds, 2),
+            "images_per_second": round(self.images / seconds, 1),
+            "peak_memory": peak_memory(self.strategy.device),
+        }
+        names = self.benchmark.class_names
+        self.rows.add("classes", class_rows(self.step, counts, self.steps, names))
+        self.rows.add("confusion", confusion_rows(self.step, counts))
+        self.rows.add("exemplars", exemplar_rows(self.step, self.strategy))
+        self.rows.add("steps", [row])
+        self.saver.save(self.strategy, {**AT_START, "step": self.step + 1})
+        words = "step %d: accuracy %.4f on %d classes, %.1f s"
+        log.info(words, self.step, row["accuracy"], row["classes"], seconds)
+        return row
+
+
+KEPT = ("seconds", "images", "done")  # of an interrupted step
 BATCH = 128  # images of an evaluation that are judged at once
 
 
@@ -293,7 +315,7 @@ def judge(strategy: Strategy, data: Dataset, steps: Int[Tensor, "C"]) -> StepCou
     """One pass with what the strategy predicts with: its head, and the nearest means where it has
     them. Each rank judges a part of the images, in the batches of one rank.
     """
-    means, rank, ranks = strategy.class_means(), *world()
+    means, (rank, ranks) = strategy.class_means(), world()
     num_images = len(cast(Sized, data))
     num_batches = math.ceil(num_images / BATCH)
     if ranks == 1 or num_batches < ranks:
@@ -371,35 +393,43 @@ def exemplar_rows(step: int, strategy: Strategy) -> Iterator[Record]:
 
 def counts_of(rows: RunRows, num_classes: int) -> list[StepCounts]:
     """The counts of every step that classes.csv and confusion.csv hold, as they were."""
-    columns: dict[int, dict[str, Tensor]] = {}  # of classes.csv by step, (C,) each
-    cells: dict[int, list[tuple[int, ...]]] = {}  # class, predicted class, count
-    for row in rows.read("classes"):
-        step = int(row["step"])
-        if step not in columns:
-            columns[step] = _empty(num_classes, nme=row["correct_nme"] != "")
-        for name, column in columns[step].items():
-            whole = not column.is_floating_point()
-            column[int(row["class"])] = int(row[name]) if whole else float(row[name])
-    for row in rows.read("confusion"):
-        cell = tuple(int(row[name]) for name in ("class", "predicted", "count"))
-        cells.setdefault(int(row["step"]), []).append(cell)
-    return [_counts(sums, cells.get(step, []), num_classes) for step, sums in columns.items()]
+    classes, cells = (by_step(rows.read(name)) for name in ("classes", "confusion"))
+    return [
+        counts_of_step(classes[step], cells.get(step, []), num_classes) for step in sorted(classes)
+    ]
 
 
-def _counts(
-    sums: dict[str, Tensor], cells: Sequence[tuple[int, ...]], num_classes: int
+def by_step(rows: Sequence[Record]) -> dict[int, list[Record]]:
+    steps: dict[int, list[Record]] = {}
+    for row in rows:
+        steps.setdefault(int(row["step"]), []).append(row)
+    return steps
+
+
+def counts_of_step(
+    classes: Sequence[Record], cells: Sequence[Record], num_classes: int
 ) -> StepCounts:
-    *places, numbers = torch.tensor(cells, dtype=torch.int64).view(-1, 3).T
-    confusion = torch.sparse_coo_tensor(
-        torch.stack(places), numbers, (num_classes, num_classes), check_invariants=True
+    """The counts of a step from its rows of classes.csv and confusion.csv."""
+    of_class = torch.tensor([int(row["class"]) for row in classes])
+
+    def column(name: str, dtype: torch.dtype) -> Tensor:
+        values = torch.tensor([float(row[name]) for row in classes], dtype=dtype)
+        return torch.zeros(num_classes, dtype=dtype).index_put((of_class,), values)
+
+    *places, numbers = (
+        torch.tensor(
+            [[int(row[name]) for name in ("class", "predicted", "count")] for row in cells],
+            dtype=torch.int64,
+        )
+        .view(-1, 3)
+        .T
     )
-    return StepCounts(confusion, sums.pop("correct_nme", None), **sums)
-
-
-def _empty(num_classes: int, *, nme: bool) -> dict[str, Tensor]:
-    whole = ["total", "correct_nme"] if nme else ["total"]
-    columns = {name: torch.zeros(num_classes, dtype=torch.int64) for name in whole}
-    return columns | {
-        name: torch.zeros(num_classes, dtype=torch.float64)
-        for name in ("gradient_sum", "gradient_square_sum")
-    }
+    return StepCounts(
+        torch.sparse_coo_tensor(
+            torch.stack(places), numbers, (num_classes, num_classes), check_invariants=True
+        ),
+        None if classes[0]["correct_nme"] == "" else column("correct_nme", torch.int64),
+        column("total", torch.int64),
+        column("gradient_sum", torch.float64),
+        column("gradient_square_sum", torch.float64),
+    )

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ class RowFile:
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path, self.columns = path, columns
-        whole = whole_lines(path) or self._line(columns)
+        whole = whole_lines(path) or as_csv([columns])
         if not path.exists() or len(whole.encode()) != path.stat().st_size:
             replace_file(path, whole)
-        if next(csv.reader(io.StringIO(whole, newline="")), None) != list(columns):
+        if next(csv.reader(whole.splitlines())) != list(columns):
             raise ValueError(
                 f"{path} has other columns than {', '.join(columns)}. Move it away or choose "
                 "another folder."
@@ -40,13 +40,10 @@ class RowFile:
     def rows(self) -> list[dict[str, str]]:
         return read_rows(self.path)
 
-    def append(self, row: Record) -> None:
-        self.extend([row])
-
     def extend(self, rows: Iterable[Record]) -> None:
         """Rows that belong together, in one write."""
         lines = self._lines(rows)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
+        with open(self.path, "a", encoding="utf-8", newline="", opener=no_link) as file:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
@@ -56,17 +53,23 @@ class RowFile:
 
     def replace(self, rows: Iterable[Record]) -> None:
         """These rows in the place of all that are there."""
-        replace_file(self.path, self._line(self.columns) + self._lines(rows))
+        replace_file(self.path, as_csv([self.columns]) + self._lines(rows))
         self._measure()
 
     def _lines(self, rows: Iterable[Record]) -> str:
-        return "".join(self._line([row[column] for column in self.columns]) for row in rows)
+        return as_csv([row[column] for column in self.columns] for row in rows)
 
-    @staticmethod
-    def _line(values: Any) -> str:
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerow(values)
-        return text.getvalue()
+
+def as_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Lines of a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opens a file as `open` does, but never what a link leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def whole_lines(path: Path) -> str:
@@ -125,7 +128,8 @@ def row_digest(rows: Iterable[Record], running: Any = None) -> Any:
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write aside, then rename: the file is the old one or the new one, never half of either."""
     aside = path.with_name(path.name + ".new")
-    with aside.open("wb") as file:
+    aside.unlink(missing_ok=True)  # left by a kill, or a link to a file of the user's
+    with aside.open("xb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
@@ -134,16 +138,6 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 FORMAT = 1
 CHECKSUM = "note_sha256"  # of the other entries
-TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "bytes": int,
-    "sha256": str,
-    "step": int,
-    "epoch": int,
-    "inside": bool,
-    "done": (int, float),
-    "rows": dict,
-    "rows_sha256": dict,
-}  # of the entries that a reader uses, where they are there
 
 
 class Damaged(ValueError):
@@ -160,7 +154,7 @@ def note_text(content: Record) -> str:
     return json.dumps({**whole, CHECKSUM: checksum(whole)}, indent=2) + "\n"
 
 
-def checksum(content: Record) -> str:
+def checksum(content: Any) -> str:
     """The sha256 of plain data, whatever its order and layout as JSON."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -187,9 +181,6 @@ def read_note(folder: Path) -> Json:
         raise Damaged(f"its note.json is not of format {FORMAT}")
     if note.pop(CHECKSUM, None) != checksum(note):
         raise Damaged("its note.json is not what was written, by its checksum")
-    for name, expected in TYPES.items():
-        if name in note and not isinstance(note[name], expected):
-            raise Damaged(f"its note.json has {note[name]!r} for {name}")
     return note
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from avalanche_hfc._types import Json, Record
 from avalanche_hfc._version import __version__
@@ -19,6 +20,7 @@ from avalanche_hfc.lab.rows import (
     Damaged,
     RowFile,
     check_rows,
+    checksum,
     read_note,
     read_rows,
     replace_file,
@@ -70,7 +72,9 @@ NOTE_TYPES: Mapping[str, type] = {
     "machine": str,
     "finished": str,
     "data": dict,
+    **{f"recipe.{name}": dict for name in RECIPE_PARTS},
 }  # of the entries of recipe.json that a reader uses, where they are there
+OF_A_RUN = ("recipe", "seed", "versions", "machine")  # entries that every run's recipe.json has
 OURS = ("recipe.json", *(f"{name}.csv" for name in (*COLUMNS, "train")), "checkpoint")
 
 
@@ -122,7 +126,7 @@ class RunFolder:
         """What recipe.json holds: recipe, seed, versions, machine, `finished` once the run is; None
         where there is none.
         """
-        return read_recipe_note(self.path, needed=("recipe", "seed", "versions", "machine"))
+        return read_recipe_note(self.path, OF_A_RUN)
 
     @property
     def finished(self) -> bool:
@@ -145,10 +149,11 @@ class RunFolder:
         before, now = (placeless_settings(one) for one in (held["recipe"], recipe))
         if "finished" in held:
             before = {leaf: before[leaf] for leaf in before if leaf in now or not is_option(leaf)}
-        changed = changes(before | {"seed": held["seed"]}, now | {"seed": seed})
+        changed = differing(before | {"seed": held["seed"]}, now | {"seed": seed})
         if changed:
+            words = "; ".join(f"{name} {was}, now {value}" for name, was, value in changed)
             raise ValueError(
-                f"{self.path} was made by another recipe ({changed}). Choose another folder, "
+                f"{self.path} was made by another recipe ({words}). Choose another folder, "
                 "or pass the old values."
             )
 
@@ -156,9 +161,15 @@ class RunFolder:
     def owned(self) -> Iterator[None]:
         """Inside, this process owns the folder, which is made if need be. Folders made here that
         stay empty are removed again.
+
+        A folder with links, or other files that are none, is a ValueError: a run writes into its
+        own files only.
         """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
+        for path in self.path.rglob("*"):
+            if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
+                raise ValueError(f"{path} must be a file or a folder, not a link or a device.")
         try:
             with RunLock(self.path / "lock") as self._lock:
                 yield
@@ -180,36 +191,26 @@ class RunFolder:
         the user's. In a run that resumes: the differences of versions and machine, in words.
         """
         held = self.metadata()
-        now: Json = {
-            "recipe": dict(recipe),
-            "seed": seed,
-            "versions": versions(),
-            "machine": machine,
-            **notes,
-            **({"data": dict(data)} if data else {}),
-        }
+        conditions = {**versions(), "machine": machine}
         if held is None:
-            replace_file(self.path / "recipe.json", as_json(now))
+            now: Json = {"recipe": dict(recipe), "seed": seed, "versions": versions()}
+            self.write({**now, "machine": machine, **notes, **({"data": data} if data else {})})
             return []
-        moved = held["recipe"].get("own") != now["recipe"].get("own")
-        if data and (moved or "data" not in held):
-            as_now = {"recipe": now["recipe"], "data": now["data"]}
-            replace_file(self.path / "recipe.json", as_json({**held, **as_now}))
-        before, after = (
-            {**content["versions"], "machine": content["machine"]} for content in (held, now)
-        )
-        return [
-            f"{name} was {before.get(name)}, is {after[name]}"
-            for name in after
-            if before.get(name) != after[name]
-        ]
+        if data:
+            self.write({**held, "recipe": dict(recipe), "data": data})  # where it is may change
+        before = {**held["versions"], "machine": held["machine"]}
+        changed = differing(before, conditions)
+        return [f"{name} was {was}, is {value}" for name, was, value in changed]
 
     def finish(self) -> None:
         """Mark the run as finished, in recipe.json."""
-        content = {
-            **(self.metadata() or {}),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.write({**(self.metadata() or {}), "finished": now})
+
+    def write(self, content: Json) -> None:
+        """Replace recipe.json, with the checksum of what decides the rows."""
+        self.check_owned()
+        content = {**content, "sha256": recipe_checksum(content)}
         replace_file(self.path / "recipe.json", as_json(content))
 
 
@@ -217,6 +218,7 @@ class RunRows:
     """The five CSV files of a run, open for rows."""
 
     def __init__(self, folder: RunFolder):
+        self.folder = folder
         self.files: dict[str, RowFile] = {
             name: RowFile(folder.csv(name), columns) for name, columns in COLUMNS.items()
         }
@@ -236,6 +238,7 @@ class RunRows:
         """Rows that belong together, in one write. What has no value is None or nan, and an empty
         field in the file.
         """
+        self.folder.check_owned()
         filled = [{column: blank(value) for column, value in row.items()} for row in rows]
         self.files[name].extend(filled)
 
@@ -244,8 +247,7 @@ class RunRows:
 
     def check(self, note: Record) -> None:
         """Refuse, with Damaged, a checkpoint that was saved after other rows than these."""
-        counts = note.get("rows", {})
-        if counts.keys() != self.files.keys() or any(type(n) is not int for n in counts.values()):
+        if note.get("rows", {}).keys() != self.files.keys():
             raise Damaged("its note.json does not tell the number of rows of each file")
         for name in self.files:
             check_rows(note, name, self.read(name))
@@ -314,24 +316,39 @@ def read_recipe_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json 
         )
     parts = {**content["recipe"]} if isinstance(content["recipe"], dict) else {}
     values = {**content, **{f"recipe.{name}": value for name, value in parts.items()}}
-    kinds = {**NOTE_TYPES, **{f"recipe.{name}": dict for name in RECIPE_PARTS}}
-    for name, expected in kinds.items():
+    for name, expected in NOTE_TYPES.items():
         if name in values and type(values[name]) is not expected:
             raise ValueError(
                 f"{path} is damaged: {name} must be a {expected.__name__}, got {values[name]!r}."
             )
+    if content.get("sha256", recipe_checksum(content)) != recipe_checksum(content):
+        raise ValueError(
+            f"{path} is damaged: recipe and seed are not what was written, by their checksum."
+        )
     return content
 
 
-def refuse_pretraining(folder: Path, held: Record) -> None:
-    """A ValueError for a folder of `hfc pretrain`, with the command that it goes on with.
+def recipe_checksum(content: Record) -> str:
+    """That of recipe and seed; folders of earlier versions have none."""
+    return checksum([content["recipe"], content.get("seed")])
+
+
+def run_note(folder: Path, needed: Iterable[str] = ("recipe",)) -> Json:
+    """What recipe.json of a run holds.
 
     Args:
-        folder: The folder.
-        held: What its recipe.json holds.
+        folder: The run folder.
+        needed: Entries that it must have.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is damaged, or of `hfc pretrain`; then with the command to go on with.
     """
+    held = read_recipe_note(folder, needed)
+    if held is None:
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no recipe.json.")
     if not is_pretraining(held["recipe"]):
-        return
+        return held
     again = pretrain_command(held["recipe"], held.get("seed", 0), str(folder))
     state = (
         "is a finished pre-training run: pass its encoder.safetensors to `hfc run` as "
@@ -353,10 +370,7 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
         FileNotFoundError: It has no recipe.json.
         ValueError: It names code that is not allowed, or is damaged.
     """
-    held = run_folder.metadata()
-    if held is None:
-        raise FileNotFoundError(f"{run_folder.path} is not a run folder: it has no recipe.json.")
-    refuse_pretraining(run_folder.path, held)
+    held = run_note(run_folder.path, OF_A_RUN)
     method = held["recipe"].get("method", {}).get("name")
     if is_user_method(str(method)) and not allow_code:
         raise ValueError(
@@ -372,14 +386,10 @@ def recipe_of(run_folder: RunFolder, *, allow_code: bool = False) -> Recipe:
         ) from error
 
 
-def changes(before: Json, now: Json) -> str:
-    """The settings that differ, with both values; empty where none does."""
-    names = [*now, *(name for name in before if name not in now)]
-    return "; ".join(
-        f"{name} {before.get(name)}, now {now.get(name)}"
-        for name in names
-        if before.get(name) != now.get(name)
-    )
+def differing(one: Record, other: Record) -> list[tuple[str, Any, Any]]:
+    """The names whose values are not equal, with both values; None for one that is not there."""
+    cells = ((name, one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other]))
+    return [cell for cell in cells if cell[1] != cell[2]]
 
 
 def as_json(content: Json) -> str:

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from avalanche.training.plugins import SupervisedPlugin
-from torch import nn
+from torch import Tensor
 
 from avalanche_hfc._types import Experience, Options, State, Strategy
 from avalanche_hfc.benchmarks import class_order, split_digits
@@ -41,6 +40,7 @@ ORDERS = {  # sha256 of the class ids joined by commas
     "imagenet100": "997a048a5344d216db0a03489cfdfd9b82e9353c7e9494f77f8d8bca56121c7e",
     "imagenet1000": "305571fb8fde3e0ff2de05aeaa7361c205aacbaa84a0a01e3c1167ce2b7218e4",
 }
+STOPS = {"hfc": "after_training_epoch", "dytox": "after_phase_epoch"}
 Check = tuple[str, Callable[[], None]]
 SMALL_VIT: Options = {
     "backbone": "vit_tiny_patch16_224",
@@ -51,54 +51,30 @@ SMALL_VIT: Options = {
 }
 
 
-class Case(NamedTuple):
-    """A method that is stopped in its second step and resumed: how it is built, and after which
-    event it stops.
-    """
-
-    model: Callable[[], nn.Module]
-    options: Options
-    stop_at: str
-
-
-CASES = {
-    "hfc": Case(lambda: TSAViT(**SMALL_VIT), {}, "after_training_epoch"),
-    "dytox": Case(
-        lambda: DyToxModel(ViTEncoder(**SMALL_VIT)), {"tune_epochs": 2}, "after_phase_epoch"
-    ),
-}
-
-
 class Failed(Exception):
     """A check that did not hold, in words."""
 
 
 def checks() -> Iterator[Check]:
     """Name and check, one after the other. A check raises `Failed`."""
-    yield "L_FC is Eq. 9, as a loop", lambda: close(measured()["L_FC"], loop_compensation(), 1e-12)
+    yield "L_FC is Eq. 9, as a loop", lambda: close(measured("L_FC"), loop_compensation(), 1e-12)
     yield (
         "L_RD is Eq. 13, as a loop",
-        lambda: close(measured()["L_RD as printed"], loop_relation(), 1e-12),
+        lambda: close(measured("L_RD as printed"), loop_relation(), 1e-12),
     )
     for name, value in GOLDEN.items():
-        yield (
-            f"golden value of {name}",
-            partial(close_to_golden, name, value),
-        )
+        yield f"golden value of {name}", partial(golden, name, value)
     for name, published in ORDERS.items():
-        yield (
-            f"class order {name}",
-            partial(same_order, name, published),
-        )
-    for method in CASES:
+        yield f"class order {name}", partial(same_order, name, published)
+    for method, stop_at in STOPS.items():
         yield (
             f"{method}: stop within a step, resume, same weights",
-            partial(resumes, method),
+            partial(resumes, method, stop_at),
         )
 
 
-def close_to_golden(name: str, value: float) -> None:
-    close(measured()[name], value, 2e-6)
+def golden(name: str, value: float) -> None:
+    close(measured(name), value, 2e-6)
 
 
 def close(found: float, expected: float, tolerance: float) -> None:
@@ -106,21 +82,18 @@ def close(found: float, expected: float, tolerance: float) -> None:
         raise Failed(f"{found!r}, expected {expected!r} ± {tolerance:g}")
 
 
-def measured() -> dict[str, float]:
-    logits, teacher = (
-        torch.tensor(LOGITS, dtype=torch.float64),
-        torch.tensor(TEACHER, dtype=torch.float64),
-    )
+def measured(name: str) -> float:
+    logits, teacher = (torch.tensor(rows, dtype=torch.float64) for rows in (LOGITS, TEACHER))
     targets, steps = torch.tensor(TARGETS), torch.tensor(STEPS)
-    values = {
-        "L_FC": forgetting_compensation(logits, targets, steps),
-        "L_RD as printed": relation_distillation(
-            logits, targets, teacher, steps, normalise=False, average="seen"
+    printed: Options = {"normalise": False, "average": "seen"}
+    return {
+        "L_FC": lambda: forgetting_compensation(logits, targets, steps),
+        "L_RD as printed": lambda: relation_distillation(
+            logits, targets, teacher, steps, **printed
         ),
-        "L_RD normalised": relation_distillation(logits, targets, teacher, steps),
-        "released loss": official_hfc(logits, targets, teacher, steps),
-    }
-    return {name: value.item() for name, value in values.items()}
+        "L_RD normalised": lambda: relation_distillation(logits, targets, teacher, steps),
+        "released loss": lambda: official_hfc(logits, targets, teacher, steps),
+    }[name]().item()
 
 
 def softmax(row: Sequence[float | int]) -> list[float]:
@@ -130,17 +103,11 @@ def softmax(row: Sequence[float | int]) -> list[float]:
 
 def loop_weights() -> list[float]:
     """Weights of Eq. 9: K^o = 4, K^t = 2."""
-    sharpened = [
-        math.log(abs(softmax(row)[y] - 1) ** (4 / 6) + 1)
-        for row, y in zip(LOGITS, TARGETS, strict=True)
-    ]
+    pairs = list(zip(LOGITS, TARGETS, strict=True))
+    sharpened = [math.log(abs(softmax(row)[y] - 1) ** (4 / 6) + 1) for row, y in pairs]
     weights = []
     for value, y in zip(sharpened, TARGETS, strict=True):
-        of_step = [
-            other
-            for other, label in zip(sharpened, TARGETS, strict=True)
-            if STEPS[label] == STEPS[y]
-        ]
+        of_step = [sharpened[i] for i, k in enumerate(TARGETS) if STEPS[k] == STEPS[y]]
         weights.append(value / (sum(of_step) / len(of_step)))
     return weights
 
@@ -180,8 +147,8 @@ class StopHere(Exception):
 
 
 class StopAfter(SupervisedPlugin):
-    """A plugin that takes the state after the first epoch of the second step, or of its second
-    phase, and stops there.
+    """A plugin that takes the state at an event of the second step, the first time, and stops
+    there.
     """
 
     def __init__(self, event: str):
@@ -195,36 +162,29 @@ class StopAfter(SupervisedPlugin):
             raise StopHere
 
 
-def resumes(method: str) -> None:
+def resumes(method: str, stop_at: str) -> None:
     """The weights after two steps are the same, bit for bit, if the second step is interrupted and
     resumed in a new strategy.
     """
     stream = split_digits(num_steps=5).train_stream[:2]
-    whole = train(small(method, []), stream)
-    stopper = StopAfter(CASES[method].stop_at)
-    broken = small(method, [stopper])
+    stopper = StopAfter(stop_at)
     with suppress(StopHere):
-        train(broken, stream)
-    fresh = small(method, [StopAfter("never")], seed=1)
+        train(small(method, stopper), stream)
     if stopper.state is None:
         raise Failed("the training was not stopped")
-    fresh.load_state_dict(stopper.state)
-    train(fresh, stream[1:])
-    different = [
-        name
-        for name, value in whole.model.state_dict().items()
-        if not torch.equal(value, fresh.model.state_dict()[name])
-    ]
+    resumed = small(method, StopAfter("never"), seed=1)
+    resumed.load_state_dict(stopper.state)
+    found = train(resumed, stream[1:])
+    whole = train(small(method, StopAfter("never")), stream)
+    different = [name for name, value in whole.items() if not torch.equal(value, found[name])]
     if different:
-        raise Failed(
-            f"{len(different)} of {len(whole.model.state_dict())} parameters differ, "
-            f"{different[0]} first"
-        )
+        raise Failed(f"{len(different)} of {len(whole)} parameters differ, {different[0]} first")
 
 
-def small(method: str, plugins: list[SupervisedPlugin], seed: int = 0) -> Strategy:
+def small(method: str, plugin: SupervisedPlugin, seed: int = 0) -> Strategy:
     torch.manual_seed(seed)
-    model = CASES[method].model()
+    dytox = method == "dytox"
+    model = DyToxModel(ViTEncoder(**SMALL_VIT)) if dytox else TSAViT(**SMALL_VIT)
     return STRATEGIES[method](
         model=model,
         optimizer=torch.optim.AdamW(model.parameters()),
@@ -232,13 +192,14 @@ def small(method: str, plugins: list[SupervisedPlugin], seed: int = 0) -> Strate
         train_mb_size=64,
         train_epochs=2,
         eval_mb_size=256,
-        plugins=plugins,
+        plugins=[plugin],
         evaluator=None,
-        **CASES[method].options,
+        **({"tune_epochs": 2} if dytox else {}),
     )
 
 
-def train(strategy: Strategy, stream: Iterable[Experience]) -> Strategy:
+def train(strategy: Strategy, stream: Iterable[Experience]) -> dict[str, Tensor]:
+    """Its weights, when it has trained on all of these."""
     for experience in stream:
         strategy.train(experience)
-    return strategy
+    return dict(strategy.model.state_dict())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from avalanche_hfc._names import lookup
+from avalanche_hfc._types import Options
 from avalanche_hfc.lab import (
     FURTHER_TABLES,
     SCALES,
@@ -77,19 +78,14 @@ def added_cells(row: str, cells: Iterable[TableCell], scale: str) -> list[TableC
         raise ValueError(
             f"--add takes a method that you wrote, module:Class or module:Class+hfc, got {row!r}."
         )
-    keeps_none = without_memory(method)
+    changed: Options = {"per_class": None} if without_memory(method) else {}
     protocols = dict.fromkeys(
         cell._replace(row=method, losses=losses)
         for cell, _ in cells
         if cell.row not in UPPER_BOUNDS and cell.backbone != "vit-tiny"
     )
-    specs = {cell: spec_of(cell, scale) for cell in protocols}
-    return [
-        TableCell(
-            cell, recipe(spec._replace(per_class=None).name if keeps_none else spec.name).name
-        )
-        for cell, spec in specs.items()
-    ]
+    names = {cell: spec_of(cell, scale)._replace(**changed).name for cell in protocols}
+    return [TableCell(cell, recipe(name).name) for cell, name in names.items()]
 
 
 def named_as_run(cells: Sequence[TableCell], given: Mapping[str, str]) -> list[TableCell]:
@@ -142,13 +138,10 @@ def has_leaf(chosen: Recipe, name: str) -> bool:
 
 def finished(runs: Iterable[TableRun]) -> list[TableRun]:
     """Those that are on the disk as a whole. A folder of another recipe is a ValueError."""
-    done = []
+    runs = list(runs)
     for run in runs:
-        folder = RunFolder(run.folder)
-        folder.check(run.recipe.as_dict(), run.seed)
-        if folder.finished:
-            done.append(run)
-    return done
+        RunFolder(run.folder).check(run.recipe.as_dict(), run.seed)
+    return [run for run in runs if RunFolder(run.folder).finished]
 
 
 def train(
@@ -181,12 +174,11 @@ def set_aside(runs: Iterable[TableRun], out: Path) -> Path | None:
     Nothing else in `out` is touched. A run that a process is training is a ValueError, and so is a
     folder that has files of a run but is none; nothing is moved then.
     """
-    there = []
+    runs = list(runs)
+    there = [run.folder for run in runs if RunFolder(run.folder).metadata() is not None]
     for run in runs:
-        if RunFolder(run.folder).metadata() is None:
+        if run.folder not in there:
             RunFolder(run.folder).check(run.recipe.as_dict(), run.seed)
-        else:
-            there.append(run.folder)
     if not there:
         return None
     beside = out if out.name not in ("", "..") else out.resolve()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from avalanche.benchmarks.utils import concat_datasets
 from avalanche.training.plugins import AGEMPlugin
-from avalanche.training.supervised import EWC, MER, Cumulative, JointTraining, LwF, Naive
+from avalanche.training.supervised import EWC, LwF, Naive
 from avalanche.training.templates import SupervisedTemplate
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from avalanche_hfc.plugins.steps import (
 
 DEFAULT_MEMORY = 2000  # Sec. 4.1
 HOSTS_WITHOUT_MEMORY = (Naive, LwF, EWC)
-HOSTS_WITH_DATA = (Cumulative, JointTraining, MER)
 # attributes of most of Avalanche's plugins; ICaRL, GEM, GSS
 MEMORY_NAMES = ("storage_policy", "x_memory", "memory_x", "ext_mem_list_x")
 
@@ -99,11 +98,8 @@ class HerdingReplayPlugin(RankedPlugin):
         StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
         self.find_sources(strategy.experience)
         replayed = self.old_exemplars(strategy.experience)
-        strategy.adapted_dataset = (
-            concat_datasets([strategy.adapted_dataset, *replayed])
-            if replayed
-            else strategy.adapted_dataset
-        )
+        if replayed:
+            strategy.adapted_dataset = concat_datasets([strategy.adapted_dataset, *replayed])
 
     def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
         # raises before the first update if a class is outside the head
@@ -329,7 +325,7 @@ class HerdingReplayPlugin(RankedPlugin):
         if self.memory.total is not None and self.memory.total < len(known):
             raise ValueError(
                 f"A memory of {self.memory.total} exemplars is too small for {len(known)} "
-                "classes: one of each is the least."
+                "classes: you need at least one exemplar per class."
             )
 
     def find_sources(self, experience: Experience) -> None:
@@ -447,18 +443,16 @@ def checked_budget(
         raise ValueError(
             f"Give mem_size or per_class, not both; got mem_size={mem_size}, per_class={per_class}."
         )
-    name, value = (
-        ("per_class", per_class)
-        if per_class is not None
-        else ("mem_size", DEFAULT_MEMORY if mem_size is None else mem_size)
-    )
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
+    if per_class is not None:
+        return {"per_class": whole_number("per_class", per_class)}
+    return {"total": whole_number("mem_size", DEFAULT_MEMORY if mem_size is None else mem_size)}
+
+
+def whole_number(name: str, value: SupportsIndex) -> int:
+    """A number of exemplars, also one of numpy or torch."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 1:
         raise ValueError(f"{name} must be a whole number of 1 or more, got {value!r}.")
-    return {"total" if name == "mem_size" else name: number}
+    return operator.index(value)
 
 
 def experience_of(experience: Experience, index: int) -> Experience:
@@ -477,39 +471,23 @@ def experience_of(experience: Experience, index: int) -> Experience:
     )
 
 
-def has_memory(part: object) -> bool:
-    """Whether a plugin or strategy keeps images of earlier steps."""
-    return isinstance(part, HerdingReplayPlugin | AGEMPlugin) or any(
-        hasattr(part, name) for name in MEMORY_NAMES
-    )
-
-
 def refuse_second_memory(strategy: Strategy, plugin: HerdingReplayPlugin) -> None:
-    """Raise a ValueError if the host or another plugin has a memory."""
+    """Raise a ValueError if the host or another plugin has a memory, or that is not known."""
     host, host_class = type(strategy).__name__, type(strategy)
-    if not (
-        host_class is SupervisedTemplate
-        or isinstance(strategy, HOSTS_WITHOUT_MEMORY)
-        or getattr(host_class, "takes_herding_replay", False)
-    ):
+    without = host_class is SupervisedTemplate or isinstance(strategy, HOSTS_WITHOUT_MEMORY)
+    if not getattr(host_class, "takes_herding_replay", without):
         allowed = ", ".join(host.__name__ for host in HOSTS_WITHOUT_MEMORY)
-        declared = getattr(host_class, "takes_herding_replay", None)
-        others = (other for other in strategy.plugins if other is not plugin)
-        if declared is False:
-            reason = "it trains on the images of the current step alone"
-        elif isinstance(strategy, HOSTS_WITH_DATA) or any(map(has_memory, (strategy, *others))):
-            reason = "it keeps images of earlier steps itself"
-        else:
-            reason = (
-                "it is not known whether it keeps images. If your strategy keeps none, declare "
-                "takes_herding_replay = True in its class"
-            )
         raise ValueError(
-            f"HerdingReplayPlugin cannot act in {host}: {reason}. It works in {allowed} and in the "
-            "strategies of avalanche_hfc that train with exemplars."
+            f"HerdingReplayPlugin cannot act in {host}, which may train on the images of other "
+            f"steps itself, or on those of the current step alone. It works in {allowed} and in "
+            "the strategies of avalanche_hfc that train with exemplars. If your strategy keeps no "
+            "images, declare takes_herding_replay = True in its class."
         )
     for other in strategy.plugins:
-        if other is not plugin and has_memory(other):
+        if other is not plugin and (
+            isinstance(other, HerdingReplayPlugin | AGEMPlugin)
+            or any(hasattr(other, name) for name in MEMORY_NAMES)
+        ):
             raise ValueError(
                 f"{host} has two memories: HerdingReplayPlugin and {type(other).__name__}. "
                 "Leave one out."

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from avalanche_hfc._types import Strategy
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.plugins.teacher import FrozenTeacher
 
 HOSTS_THAT_WORK = (
     "Naive, Replay, LwF, EWC, Cumulative, BiC, ICaRL, DER, ER_ACE and other hosts that minimise "
@@ -69,40 +68,16 @@ class Host:
             or host_class.criterion is not SupervisedProblem.criterion
         ):
             raise ValueError(
-                "its loss is of its own making, not the cross-entropy of mb_output. It "
-                f"works in {HOSTS_THAT_WORK}"
+                "it computes its own loss, not the cross-entropy of mb_output. It works in "
+                f"{HOSTS_THAT_WORK}"
             )
-        self.check_criterion(self.strategy._criterion)
-        partly = next(
-            (p for p in self.strategy.plugins if isinstance(p, MIRPlugin | RARPlugin)), None
-        )
-        if partly is not None:
-            raise ValueError(
-                f"{type(partly).__name__} adds replayed rows of its own to the loss, which "
-                "cannot be reached"
-            )
-
-    @staticmethod
-    def check_criterion(criterion: Criterion) -> None:
-        """Raise a ValueError unless the criterion is a plain mean cross-entropy."""
-        if isinstance(criterion, nn.CrossEntropyLoss) and is_own_forward(criterion):
-            problem = f"{type(criterion).__name__}, a CrossEntropyLoss with a forward of its own"
-        elif isinstance(criterion, nn.CrossEntropyLoss):
-            changed = {
-                name: getattr(criterion, name)
-                for name, usual in PLAIN_CROSS_ENTROPY.items()
-                if getattr(criterion, name) != usual
-            }
-            problem = (
-                "a CrossEntropyLoss with "
-                f"{', '.join(f'{name}={value}' for name, value in changed.items())}"
-                if changed
-                else ""
-            )
-        else:
-            problem = "" if criterion is F.cross_entropy else repr(criterion)
-        if problem:
-            raise ValueError(f"its criterion is {problem}; a plain CrossEntropyLoss() is needed")
+        check_criterion(self.strategy._criterion)
+        for plugin in self.strategy.plugins:
+            if isinstance(plugin, MIRPlugin | RARPlugin):
+                raise ValueError(
+                    f"{type(plugin).__name__} adds replayed rows to the loss, which cannot be "
+                    "reached"
+                )
 
     def after_forward(self) -> None:
         """Keep what the host discards before the terms are computed."""
@@ -115,18 +90,6 @@ class Host:
     def batch(self) -> Batch:
         """The samples of this iteration."""
         return Batch(self.strategy.mb_x, self.strategy.mb_output, self.strategy.mb_y)
-
-    def forward(self, model: nn.Module, x: Tensor) -> Tensor:
-        """A model's logits for the whole batch, from the strategy's frozen prefix if it has one."""
-        prefix = getattr(self.strategy, "mb_prefix", None)
-        return model(x) if prefix is None else model.classify(model.embed(x, prefix))  # type: ignore[operator]
-
-    def teacher_logits(self, x: Tensor) -> Float[Tensor, "n K"]:
-        """The teacher's logits for the whole batch, that of all ranks."""
-        gathered = getattr(self.strategy, "gathered", lambda rows: rows)
-        return FrozenTeacher.of(self.strategy).logits(
-            x, lambda model, own: gathered(self.forward(model, own))
-        )
 
     def later_factor(self, plugin: object) -> float:
         """The factor by which the host multiplies the loss after this plugin has added to it."""
@@ -169,7 +132,7 @@ class ReplayLoopHost(Host):
     sees_whole_batch = False
 
     def check(self) -> None:
-        self.check_criterion(self.strategy._criterion)
+        check_criterion(self.strategy._criterion)
 
     def terms(self) -> list[Term]:
         return super().terms() if self.strategy.replay_loader is None else self.replay_terms()
@@ -255,16 +218,24 @@ class ICaRLHost(Host):
         return [Term(logits, targets, losses, 1.0)]
 
 
-class JointHost(Host):
-    """Avalanche's joint training, which knows no old classes."""
+def check_criterion(criterion: Criterion) -> None:
+    """Raise a ValueError unless the criterion is a plain mean cross-entropy."""
+    problem = "" if criterion is F.cross_entropy else repr(criterion)
+    if isinstance(criterion, nn.CrossEntropyLoss):
+        changed = [
+            f"{name}={getattr(criterion, name)}"
+            for name, usual in PLAIN_CROSS_ENTROPY.items()
+            if getattr(criterion, name) != usual
+        ]
+        problem = f"a CrossEntropyLoss with {', '.join(changed)}" if changed else ""
+        # also one that was put into the object
+        if getattr(criterion.forward, "__func__", None) is not nn.CrossEntropyLoss.forward:
+            problem = f"{type(criterion).__name__}, a CrossEntropyLoss with a forward of its own"
+    if problem:
+        raise ValueError(f"its criterion is {problem}; a plain CrossEntropyLoss() is needed")
 
-    def check(self) -> None:
-        raise ValueError("it trains all steps at once, so that no class is old")
 
-
-def is_own_forward(criterion: nn.CrossEntropyLoss) -> bool:
-    """Whether a criterion computes something else than torch's cross-entropy."""
-    return getattr(criterion.forward, "__func__", None) is not nn.CrossEntropyLoss.forward
+ADAPTERS: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
 
 
 def host_of(strategy: Strategy, plugin: object) -> Host:
@@ -272,15 +243,14 @@ def host_of(strategy: Strategy, plugin: object) -> Host:
 
     Raises a ValueError that names host and plugin if the plugin cannot act.
     """
-    adapters: dict[type, type[Host]] = {ICaRL: ICaRLHost, DER: DERHost, ER_ACE: ERACEHost}
-    adapter = next((a for cls, a in adapters.items() if isinstance(strategy, cls)), Host)
+    adapter = next((a for cls, a in ADAPTERS.items() if isinstance(strategy, cls)), Host)
     if adapter is Host and any(isinstance(p, BiCPlugin) for p in strategy.plugins):
         adapter = BiCHost
-    if isinstance(strategy, JointTraining):
-        adapter = JointHost
     host = adapter(strategy)
     name = type(plugin).__name__
     try:
+        if isinstance(strategy, JointTraining):
+            raise ValueError("it trains all steps at once, so that no class is old")
         host.check()
     except ValueError as error:
         raise ValueError(f"{name} cannot act in {type(strategy).__name__}: {error}.") from None

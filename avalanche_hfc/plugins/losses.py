@@ -12,10 +12,9 @@ from avalanche_hfc.losses import relation_distillation
 from avalanche_hfc.plugins.hosts import Host, host_of
 from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable, check_ranks, check_single_head
-from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.plugins.teacher import FrozenTeacher, TeacherPlugin, teacher_logits
 
 Weight = float | int | Literal["balanced"]
-SINCE_0_1: State = {"gradient_weights": True, "prototypes": True}  # absent in its states
 
 
 class HostedPlugin(RankedPlugin):
@@ -39,42 +38,38 @@ class HostedPlugin(RankedPlugin):
         self.host = host_of(strategy, self)
 
     def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        StepTable.of(strategy).learn(strategy.experience, strategy.clock.train_exp_counter)
+        self.table = StepTable.of(strategy)
+        self.table.learn(strategy.experience, strategy.clock.train_exp_counter)
         self.loss_terms = {}
 
     def after_forward(self, strategy: Strategy, **kwargs: object) -> None:
         # raises before the first update, in the first step too, if a class is outside the head
-        StepTable.of(strategy).on(strategy.mb_output)
+        self.table.on(strategy.mb_output)
         self.host.after_forward()
 
     def before_backward(self, strategy: Strategy, **kwargs: object) -> None:
-        table = StepTable.of(strategy)
-        if table.num_old:
-            name, term = self.term(table)
+        if self.table.num_old:
+            name, term = self.term()
             self.loss_terms = {name: term.detach()}
             strategy.loss = strategy.loss + term / self.host.later_factor(self)
 
     def sample_weights(
-        self, table: StepTable, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
+        self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"]
     ) -> Float[Tensor, "b"]:
         """The weight of each sample in the term.
 
         Args:
-            table: The strategy's step table.
             logits: Logits of shape ``(b, C)``.
             targets: Class ids of shape ``(b,)``.
 
         Returns:
             The weights of Eq. 9, shape ``(b,)``; ones without `gradient_weights`.
         """
-        weights = table.weights(logits, targets)
+        weights = self.table.weights(logits, targets)
         return weights if self.gradient_weights else torch.ones_like(weights)
 
-    def term(self, table: StepTable) -> tuple[str, Tensor]:
+    def term(self) -> tuple[str, Tensor]:
         """Name and value of what is added to the loss of this batch.
-
-        Args:
-            table: The strategy's step table.
 
         Returns:
             The name of the loss term and a scalar.
@@ -82,8 +77,8 @@ class HostedPlugin(RankedPlugin):
         raise NotImplementedError
 
     def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        StepTable.of(strategy).forget_batch()
-        FrozenTeacher.of(strategy).forget_batch()
+        super().after_training_iteration(strategy, **kwargs)
+        self.table.forget_batch()
 
     def state_dict(self) -> State:
         """The settings, for `load_state_dict`.
@@ -113,12 +108,10 @@ class HostedPlugin(RankedPlugin):
         Raises:
             ValueError: If the settings differ.
         """
-        settings = self.state_dict()
-        earlier = {name: value for name, value in SINCE_0_1.items() if name in settings}
-        if earlier | state != settings:
+        if state != self.state_dict():
             raise ValueError(
                 f"{type(self).__name__}: the state was trained with {state}, this plugin has "
-                f"{settings}."
+                f"{self.state_dict()}."
             )
 
 
@@ -149,19 +142,16 @@ class GFCPlugin(HostedPlugin):
     def __init__(self, *, weight: Weight = 1.0, gradient_weights: bool = True):
         super().__init__(weight, gradient_weights)
 
-    def term(self, table: StepTable) -> tuple[str, Tensor]:
-        weight = 1 - table.old_fraction if self.weight == "balanced" else self.weight
-        added = [
-            term.scale
-            * (
-                (weight * self.sample_weights(table, term.logits, term.targets) - 1) * term.losses
-            ).mean()
-            for term in self.host.terms()
-        ]
+    def term(self) -> tuple[str, Tensor]:
+        weight = 1 - self.table.old_fraction if self.weight == "balanced" else self.weight
+        added = []
+        for logits, targets, losses, scale in self.host.terms():
+            excess = weight * self.sample_weights(logits, targets) - 1
+            added.append(scale * (excess * losses).mean())
         return "compensation", sum(added[1:], start=added[0])
 
 
-class GRDPlugin(HostedPlugin):
+class GRDPlugin(HostedPlugin, TeacherPlugin):
     """Gradient-balanced relation distillation: adds weight · L_RD (Eq. 13) to the host's loss.
 
     The teacher is the model at the end of the previous step. It acts from the second step on, in
@@ -206,33 +196,30 @@ class GRDPlugin(HostedPlugin):
 
     def before_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
         super().before_training_exp(strategy, **kwargs)
-        if StepTable.of(strategy).num_old and FrozenTeacher.of(strategy).model is None:
+        if self.table.num_old and FrozenTeacher.of(strategy).model is None:
             raise ValueError(
                 "GRDPlugin has no teacher: it must be in the strategy from the first step on."
             )
 
     def before_forward(self, strategy: Strategy, **kwargs: object) -> None:
         """The teacher runs first: while it does, no activations of the student are held."""
-        if StepTable.of(strategy).num_old and self.host.sees_whole_batch:
-            self.host.teacher_logits(strategy.mb_x)
+        if self.table.num_old and self.host.sees_whole_batch:
+            teacher_logits(strategy, strategy.mb_x)
 
-    def term(self, table: StepTable) -> tuple[str, Tensor]:
+    def term(self) -> tuple[str, Tensor]:
         x, logits, targets = self.host.batch()
-        weight = table.old_fraction if self.weight == "balanced" else self.weight
+        weight = self.table.old_fraction if self.weight == "balanced" else self.weight
         relation = relation_distillation(
             logits,
             targets,
-            self.host.teacher_logits(x),
-            table.on(logits),
+            teacher_logits(self.host.strategy, x),
+            self.table.on(logits),
             normalise=self.normalise,
             average=self.average,
             prototypes=self.prototypes,
-            weights=self.sample_weights(table, logits, targets),
+            weights=self.sample_weights(logits, targets),
         )
         return "relation", weight * relation
-
-    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).take(strategy)
 
     def state_dict(self) -> State:
         return super().state_dict() | {

@@ -7,14 +7,14 @@ from torch.optim import Optimizer
 
 from avalanche_hfc._types import Options, Strategy
 from avalanche_hfc.losses import official_hfc
-from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.hosts import Criterion, check_criterion
 from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.rates import cosine, warm_up
 from avalanche_hfc.plugins.steps import StepTable, check_ranks
-from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.plugins.teacher import TeacherPlugin, teacher_logits
 
 
-class OfficialLossPlugin(RankedPlugin):
+class OfficialLossPlugin(TeacherPlugin):
     """`official_hfc` as the criterion in training; `eval_criterion` in evaluation.
 
     Criterion and plugin in one, as in Avalanche's ICaRL: pass it to a strategy as `criterion`.
@@ -28,9 +28,8 @@ class OfficialLossPlugin(RankedPlugin):
     def before_training(self, strategy: Strategy, **kwargs: object) -> None:
         check_ranks(type(self).__name__, strategy)
         self._strategy = strategy
-        self._host = Host(strategy)
         try:
-            self._host.check_criterion(self.eval_criterion)
+            check_criterion(self.eval_criterion)
         except ValueError as error:
             raise ValueError(
                 f"Form 'official' cannot act in {type(strategy).__name__}: {error}."
@@ -40,14 +39,8 @@ class OfficialLossPlugin(RankedPlugin):
         if self._strategy is None or not self._strategy.is_training:
             return self.eval_criterion(logits, targets)
         table = StepTable.of(self._strategy)
-        teacher_logits = self._host.teacher_logits(self._strategy.mb_x) if table.num_old else None
-        return official_hfc(logits, targets, teacher_logits, table.on(logits))
-
-    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).forget_batch()
-
-    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).take(strategy)
+        teacher = teacher_logits(self._strategy, self._strategy.mb_x) if table.num_old else None
+        return official_hfc(logits, targets, teacher, table.on(logits))
 
 
 class WarmUpCosinePlugin(RankedPlugin):

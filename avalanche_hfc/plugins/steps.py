@@ -25,7 +25,9 @@ class SampleWeights(NamedTuple):
 class StepTable:
     """Which step introduced each class, shared by the plugins of a strategy.
 
-    `step_of` maps a class id to its step. `sample_weights` holds the weights that the losses of HFC
+    `step_of` maps a class id to its step. `current` is the number of the current step, -1 before
+    the first; `num_seen` is K^o + K^t, `num_old` K^o and `old_fraction` z = K^o / (K^o + K^t), 0 in
+    the first step. `sample_weights` holds the weights that the losses of HFC
     gave to the samples of the batch, from the forward pass to the end of the iteration; None
     otherwise.
 
@@ -39,9 +41,8 @@ class StepTable:
     """
 
     def __init__(self) -> None:
-        self.step_of: dict[int, int] = {}
-        self._num_old = 0
         self._tensor: Int[Tensor, "C"] | None = None
+        self._take({})
         self._weights: tuple[Tensor, Tensor] | None = None
         self.sample_weights: SampleWeights | None = None
 
@@ -111,28 +112,10 @@ class StepTable:
     def _take(self, step_of: dict[int, int]) -> None:
         """Replace the table; counts are computed once because plugins need them in every batch."""
         self.step_of, self._tensor = step_of, None
-        current = self.current
-        self._num_old = sum(step < current for step in step_of.values())
-
-    @property
-    def current(self) -> int:
-        """Number of the current step; -1 before the first."""
-        return max(self.step_of.values(), default=-1)
-
-    @property
-    def num_seen(self) -> int:
-        """K^o + K^t: number of classes seen so far."""
-        return len(self.step_of)
-
-    @property
-    def num_old(self) -> int:
-        """K^o: number of classes of all steps but the current one."""
-        return self._num_old
-
-    @property
-    def old_fraction(self) -> float:
-        """z = K^o / (K^o + K^t); 0 in the first step."""
-        return self.num_old / max(self.num_seen, 1)
+        self.current = max(step_of.values(), default=-1)
+        self.num_seen = len(step_of)
+        self.num_old = sum(step < self.current for step in step_of.values())
+        self.old_fraction = self.num_old / max(self.num_seen, 1)
 
     def classes_of_step(self, step: int) -> set[int]:
         """The classes of one step.
@@ -157,7 +140,8 @@ class StepTable:
         Raises:
             ValueError: If these are no logits, or a class has no column.
         """
-        check_logits(logits)
+        if not isinstance(logits, Tensor) or logits.ndim != 2:
+            raise_for_logits(logits)
         width = logits.shape[1]
         if (
             self._tensor is None
@@ -287,14 +271,13 @@ def check_ranks(owner: str, strategy: Strategy) -> None:
         )
 
 
-def check_logits(output: object) -> None:
-    """Raise a ValueError unless the output of a model is a tensor of shape (batch, classes)."""
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
-        raise ValueError(
-            "The model must return logits, a tensor of shape (batch, classes); it returns a "
-            f"{type(output).__name__}{shape}."
-        )
+def raise_for_logits(output: object) -> None:
+    """Raise a ValueError for the output of a model that is no tensor of shape (batch, classes)."""
+    shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
+    raise ValueError(
+        "The model must return logits, a tensor of shape (batch, classes); it returns a "
+        f"{type(output).__name__}{shape}."
+    )
 
 
 def known_classes(experience: Experience) -> set[int]:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from avalanche_hfc._types import Strategy
+from avalanche_hfc.plugins.ranked import RankedPlugin
 
 
 class FrozenTeacher:
@@ -23,7 +24,7 @@ class FrozenTeacher:
         >>> from avalanche_hfc.plugins import FrozenTeacher
         >>> teacher = FrozenTeacher()
         >>> teacher.hold(torch.nn.Linear(2, 3), step=0)
-        >>> teacher.logits(torch.zeros(1, 2), lambda model, x: model(x)).requires_grad
+        >>> teacher.output(torch.zeros(1, 2), lambda model, x: model(x)).requires_grad
         False
     """
 
@@ -72,19 +73,10 @@ class FrozenTeacher:
         self.taken_after = step
         self.forget_batch()
 
-    def logits(
-        self, x: Tensor, forward: Callable[[nn.Module, Tensor], Tensor]
-    ) -> Float[Tensor, "b K"]:
-        """The teacher's logits of a batch.
-
-        Args:
-            x: Images of the batch.
-            forward: A function of the model and the images that returns logits.
-
-        Returns:
-            Logits of shape ``(b, K)``, without gradient.
-        """
-        return self.output(x, forward)
+    def release(self) -> None:
+        """Forget the model."""
+        self.model = self.taken_after = None
+        self.forget_batch()
 
     @torch.no_grad()
     def output(self, x: Tensor, forward: Callable[[nn.Module, Tensor], Any]) -> Any:
@@ -105,3 +97,27 @@ class FrozenTeacher:
     def forget_batch(self) -> None:
         """Discard the output of the batch."""
         self._batch = None
+
+
+class TeacherPlugin(RankedPlugin):
+    """Keeps the model of the step before as the strategy's teacher."""
+
+    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
+        super().after_training_iteration(strategy, **kwargs)
+        FrozenTeacher.of(strategy).forget_batch()
+
+    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
+        FrozenTeacher.of(strategy).take(strategy)
+
+
+def teacher_logits(strategy: Strategy, x: Tensor) -> Float[Tensor, "n K"]:
+    """The teacher's logits for the whole batch, that of all ranks; from the frozen first blocks
+    that it shares with the student of a strategy of this package.
+    """
+
+    def forward(model: Any, x: Tensor) -> Tensor:
+        prefix = getattr(strategy, "mb_prefix", None)
+        logits = model(x) if prefix is None else model.classify(model.embed(x, prefix))
+        return strategy.gathered(logits) if hasattr(strategy, "gathered") else logits
+
+    return FrozenTeacher.of(strategy).output(x, forward)

@@ -1,5 +1,5 @@
-"""The section on single classes: accuracy after each step, which were never learned, which fall
-fastest, and what they are predicted as.
+"""The sections on single classes: accuracy after each step, which were never learned, which fall
+fastest, what they are predicted as, and the exemplars that are kept of them.
 """
 
 from base64 import b64encode
@@ -13,9 +13,8 @@ import pandas as pd
 from PIL import Image
 
 from avalanche_hfc.lab.read import RunData
-from avalanche_hfc.report.blocks import Cell, Fold, Heat, Pictures, Table, Text
-from avalanche_hfc.report.comparisons import Comparison
 from avalanche_hfc.report.numbers import (
+    Comparison,
     chance_levels,
     class_table,
     confusion_shares,
@@ -25,10 +24,12 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
+from avalanche_hfc.report.page import Cell, Fold, Heat, Pictures, Table
 
 MOST_FALLS = 10
 MOST_NAMES = 20  # of classes that were never learned
 MOST_COLUMNS = 16  # of a confusion matrix by class, so that a narrow screen shows it
+MOST_CLASSES, MOST_EXEMPLARS = 8, 10  # whose exemplars are shown, and how many of each
 
 
 def classes(comparison: Comparison) -> list:
@@ -38,89 +39,100 @@ def classes(comparison: Comparison) -> list:
         table, seeds = shared_class_table(group.runs)
         if table is None:
             continue
-        name = f"{index}{comparison.name}"
-        blocks = _class_blocks(group.runs, table, seeds, name)
+        blocks = _class_blocks([run for run in group.runs if run.seed in seeds], table)
         for run in group.runs:
             per_class = class_table(run)
             if per_class is not None and run.seed not in seeds:
-                of_seed = _class_blocks([run], per_class, [run.seed], f"{name}-seed-{run.seed}")
-                blocks.append(Fold(f"Seed {run.seed}", of_seed))
+                blocks.append(Fold(f"Seed {run.seed}", _class_blocks([run], per_class)))
         folds.append(Fold(group.label, blocks, colour=colour, open=index < 2))
-    if not folds:
-        return []
-    intro = Text(
+    intro = (
         "Each row is a class, each column the accuracy on it after a step: dark where it is "
         "known, pale where it is forgotten, empty "
         "before it arrives. Classes that arrived together stand together."
     )
-    return [intro, *folds]
+    return [intro, *folds] if folds else []
 
 
-def _class_blocks(
-    runs: Sequence[RunData], table: pd.DataFrame, seeds: list[int], name: str
-) -> list:
-    runs = [run for run in runs if run.seed in seeds]
-    over = (
-        f"Mean over seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else f"Seed {seeds[0]}."
-    )
+def _class_blocks(runs: Sequence[RunData], table: pd.DataFrame) -> list:
+    seeds = ", ".join(str(run.seed) for run in runs)
     means = predicts_by_means(runs[0])
-    caption = (
-        "Accuracy in percent. "
-        f"{over}{' By the nearest class mean, with which this method predicts.' if means else ''}"
-    )
+    caption = f"Accuracy in percent. {'Mean over seeds' if len(runs) > 1 else 'Seed'} {seeds}."
+    caption += " By the nearest class mean, with which this method predicts." if means else ""
     lowest = table.iloc[:, -1].sort_values().head(3)
-    alt = "Lowest after the last step: " + ", ".join(
-        f"{key[2]} {value:.0%}" for key, value in lowest.items()
-    )
+    named = ", ".join(f"{name} {value:.0%}" for (_, _, name), value in lowest.items())
+    alt = f"Lowest after the last step: {named}."
     steps = [str(step + 1) for step in table.columns]
-    blocks: list = [Heat(f"classes-{name}", f"{alt}.", caption, table, steps, "after step")]
-    blocks += _never_learned(table, runs[0])
+    blocks: list = [Heat(alt, caption, table, steps, "after step")]
+    names = never_learned(table, chance_levels(runs[0].steps))
+    if names:
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        blocks.append(
+            "Never learned, as never above chance in any step: "
+            f"{', '.join(names[:MOST_NAMES])}{more} ({len(names)} of {len(table)} classes)."
+        )
     fell = falls(table)
     if len(fell):
         blocks.append(_fall_table(runs, table, fell, means))
     elif table.shape[1] > 1:
-        blocks.append(Text("No class is below its best accuracy."))
-    return blocks + _confusion(runs, table, name, means)
+        blocks.append("No class is below its best accuracy.")
+    return blocks + _confusion(runs, table, means)
 
 
-def _never_learned(table: pd.DataFrame, run: RunData) -> list:
-    names = never_learned(table, chance_levels(run.steps))
-    if not names:
-        return []
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    listed = ", ".join(names[:MOST_NAMES]) + more
-    return [
-        Text(
-            f"Never learned, as never above chance in any step: {listed} ({len(names)} of "
-            f"{len(table)} classes)."
-        )
+def _fall_table(
+    runs: Sequence[RunData], table: pd.DataFrame, fell: pd.DataFrame, means: bool
+) -> Table:
+    shares = confusion_shares(runs, int(table.columns[-1]))
+    rows = []
+    for _, row in fell.head(MOST_FALLS).iterrows():
+        best, last, fall, rate = 100 * row[["best", "last", "fall", "fall_per_step"]]
+        cells = [
+            Cell(str(row["name"]), f"arrived in step {row['brought_in'] + 1}"),
+            Cell(f"{rate:.1f}"),
+            Cell(f"{fall:.0f}"),
+            Cell(f"{best:.0f}", f"step {row['best_step'] + 1}"),
+            Cell(f"{last:.0f}"),
+            Cell("", line=list(table.loc[tuple(row[table.index.names])].dropna())),
+        ]
+        if shares is not None:
+            wrong = [f"{name} ({share:.0%})" for name, share in predicted_as(shares, row["class"])]
+            cells.append(Cell(", ".join(text.replace(" ", "\u00a0") for text in wrong) or "–"))
+        rows.append(cells)
+    head = [
+        ("class", ""),
+        ("per step", "points for each step since its best"),
+        ("fall", "points"),
+        ("best %", ""),
+        ("last %", ""),
+        ("course", "0 to 100 %, since it arrived"),
+        ("predicted as", "share of its images, after the last step"),
     ]
+    caption = (
+        f"The classes that fall fastest: {len(rows)} of {len(fell)} that are below their best."
+    )
+    if means and shares is not None:
+        caption += " What they are predicted as is by the linear head."
+    return Table(head[: len(rows[0])], rows, caption, text_columns=(0, 6))
 
 
-def _confusion(runs: Sequence[RunData], table: pd.DataFrame, name: str, means: bool) -> list:
-    step = int(table.columns[-1])
-    by_step = len(table) > MOST_COLUMNS
+def _confusion(runs: Sequence[RunData], table: pd.DataFrame, means: bool) -> list:
+    step, by_step = int(table.columns[-1]), len(table) > MOST_COLUMNS
     shares = confusion_shares(runs, step, by_step=by_step)
     if shares is None:
         return []
-    names = [str(name) for name in shares.index.get_level_values("name")]
-    wrong = [
-        (shares.iat[row, column], names[row], names[column])
-        for row in range(len(names))
-        for column in range(len(names))
-        if row != column
-    ]
-    share, of, predicted = max(wrong, default=(0.0, "no class", "another"))
-    alt = f"Most frequent confusion: {share:.0%} of {of} predicted as {predicted}."
+    names = shares.index.get_level_values("name")
+    wrong = shares.mask(np.eye(len(shares), dtype=bool), 0.0).to_numpy()
+    row, column = np.unravel_index(wrong.argmax(), wrong.shape)
+    alt = (
+        f"Most frequent confusion: {wrong[row, column]:.0%} of {names[row]} predicted as "
+        f"{names[column]}."
+    )
     if by_step:
-        columns = [str(arrived + 1) for arrived in shares.columns]
+        headings = [str(arrived + 1) for arrived in shares.columns]
         rows, corner = "the images of the classes of a step", "as step"
     else:
-        columns = [str(index + 1) for index in range(len(names))]
-        shares = shares.rename(
-            index=dict(zip(names, map(" ".join, zip(columns, names, strict=True)), strict=True)),
-            level="name",
-        )
+        headings = [str(index + 1) for index in range(len(names))]
+        numbered = dict(zip(names, map(" ".join, zip(headings, names, strict=True)), strict=True))
+        shares = shares.rename(index=numbered, level="name")
         rows, corner = "the images of a class", "predicted as"
     caption = (
         f"Confusion matrix after step {step + 1}, in percent: each row is {rows}, each column what "
@@ -128,51 +140,7 @@ def _confusion(runs: Sequence[RunData], table: pd.DataFrame, name: str, means: b
     )
     caption += " By the linear head." if means else ""
     shown = shares.where(shares > 0)  # an empty cell is easier to pass over than a 0
-    return [Heat(f"confusion-{name}", alt, caption, shown, columns, corner)]
-
-
-def _fall_table(
-    runs: Sequence[RunData], table: pd.DataFrame, fell: pd.DataFrame, means: bool
-) -> Table:
-    last_step = int(table.columns[-1])
-    known = any(run.confusion is not None for run in runs)
-    rows = []
-    for _, row in fell.head(MOST_FALLS).iterrows():
-        course = table.loc[(row["brought_in"], row["class"], row["name"])].dropna()
-        best, last, fall, rate = (
-            100 * row[column] for column in ("best", "last", "fall", "fall_per_step")
-        )
-        cells = [
-            Cell(str(row["name"]), f"arrived in step {row['brought_in'] + 1}"),
-            Cell(f"{rate:.1f}", strong=True),
-            Cell(f"{fall:.0f}"),
-        ]
-        cells += [
-            Cell(f"{best:.0f}", f"step {row['best_step'] + 1}"),
-            Cell(f"{last:.0f}"),
-            Cell("", line=list(course)),
-        ]
-        wrong = [
-            f"{name} ({share:.0%})".replace(" ", "\u00a0")
-            for name, share in predicted_as(runs, row["class"], last_step)
-        ]
-        rows.append([*cells, *([Cell(", ".join(wrong) or "–")] if known else [])])
-    head = [
-        ("class", ""),
-        ("per step", "points for each step since its best"),
-        ("fall", "points"),
-        ("best %", ""),
-        ("last %", ""),
-    ]
-    head += [
-        ("course", "0 to 100 %, since it arrived"),
-        *([("predicted as", "share of its images, after the last step")] if known else []),
-    ]
-    caption = (
-        f"The classes that fall fastest: {len(rows)} of {len(fell)} that are below their best."
-    )
-    caption += " What they are predicted as is by the linear head." if means and known else ""
-    return Table(head, rows, caption, text_columns=(0, 6))
+    return [Heat(alt, caption, shown, headings, corner)]
 
 
 ImageAt = Callable[
@@ -200,8 +168,7 @@ def pictures_of_recipe(
     """
 
     def find(run: RunData) -> ImageAt:
-        from avalanche_hfc.lab.data import build_benchmark
-        from avalanche_hfc.lab.data_files import read_records, refuse_other_data
+        from avalanche_hfc.lab.data import build_benchmark, read_records, refuse_other_data
         from avalanche_hfc.lab.run_folder import RunFolder, recipe_of
 
         folder, known = RunFolder(run.path), read_records(run.path)
@@ -268,71 +235,45 @@ def _image(values: np.ndarray) -> Image.Image:
     return Image.fromarray(values)
 
 
-MOST_CLASSES, MOST_EXEMPLARS = 8, 10
-
-
 def exemplars(comparison: Comparison, pictures: PicturesOfRun | None) -> list:
     """The exemplars of some classes, as pictures or positions; a fold per recipe."""
-    shown = []
+    folds: list[Fold] = []
     for _, group, colour in comparison:
         run = next((run for run in group.runs if run.exemplars is not None), None)
         if run is not None:
-            kept = _kept(run, run.exemplars, pictures(run) if pictures else None)
-            shown.append((group.label, colour, kept))
-    if len(shown) < 2:
-        return [kept for _, _, kept in shown]
-    return [
-        Fold(label, [kept], colour=colour, open=index == 0)
-        for index, (label, colour, kept) in enumerate(shown)
-    ]
+            kept = _kept(run, pictures(run) if pictures else None)
+            folds.append(Fold(group.label, [kept], colour=colour, open=not folds))
+    return folds if len(folds) > 1 else [kept for fold in folds for kept in fold.blocks]
 
 
-def _kept(run: RunData, rows: pd.DataFrame, image_at: ImageAt | None) -> Pictures | Table:
-    last = int(rows["step"].max())
-    rows = rows[rows["step"] == last].sort_values(["class", "rank"], kind="stable")
-    ids = list(dict.fromkeys(rows["class"]))
-    names, arrival = {}, {}
-    if run.classes is not None:
-        own = run.classes.drop_duplicates("class").set_index("class")
-        names, arrival = own["name"].to_dict(), own["brought_in"].to_dict()
-    ids.sort(key=lambda class_id: (arrival.get(class_id, 0), class_id))
-    some = [
-        ids[place]
-        for place in np.unique(
-            np.linspace(0, len(ids) - 1, min(MOST_CLASSES, len(ids))).round().astype(int)
-        )
+def _kept(run: RunData, image_at: ImageAt | None) -> Pictures:
+    assert run.exemplars is not None
+    last = int(run.exemplars["step"].max())
+    rows = run.exemplars[run.exemplars["step"] == last].sort_values(["class", "rank"])
+    positions = rows.groupby("class")["position"].apply(list)
+    if run.classes is None:
+        known = pd.DataFrame({"name": "", "brought_in": 0}, index=positions.index)
+    else:
+        known = run.classes.drop_duplicates("class").set_index("class")
+    known = known.loc[positions.index].sort_values("brought_in", kind="stable")
+    shown = np.linspace(0, len(known) - 1, min(MOST_CLASSES, len(known))).round().astype(int)
+    some = f"; {len(shown)} of the classes, the oldest first" if len(shown) < len(known) else ""
+    caption = (
+        f"After step {last + 1}, seed {run.seed}: {len(rows)} exemplars of {len(known)} "
+        f"classes{some}."
+    )
+    kept = [
+        (str(name) if name else str(class_id), positions[class_id])
+        for class_id, name in known["name"].fillna("").iloc[shown].items()
     ]
-    caption = f"After step {last + 1}, seed {run.seed}: {len(rows)} exemplars of {len(ids)} classes"
-    caption += f"; {len(some)} of the classes, the oldest first." if len(some) < len(ids) else "."
-    kept = {class_id: rows.loc[rows["class"] == class_id, "position"].tolist() for class_id in some}
-    labels = {class_id: str(names.get(class_id, class_id)) for class_id in some}
-    if image_at is not None:
-        shown = [
-            (
-                labels[c],
-                len(own),
-                [
-                    (f"{labels[c]}, position {position}", as_address(image_at(int(position))))
-                    for position in own[:MOST_EXEMPLARS]
-                ],
-            )
-            for c, own in kept.items()
-        ]
-        return Pictures(shown, caption + " Best first.")
-    head = [
-        ("class", ""),
-        ("positions, best first", "indices into the training data"),
-        ("kept", ""),
-    ]
-    cells = [
-        [
-            Cell(labels[c]),
-            Cell(
-                ", ".join(map(str, own[:MOST_EXEMPLARS]))
-                + (" …" if len(own) > MOST_EXEMPLARS else "")
-            ),
-            Cell(str(len(own))),
-        ]
-        for c, own in kept.items()
-    ]
-    return Table(head, cells, caption, text_columns=(0, 1))
+    exemplars_of: list[tuple[str, int, str | list[tuple[str, str]]]] = []
+    for name, places in kept:
+        best = places[:MOST_EXEMPLARS]
+        if image_at is None:
+            more = " …" if len(places) > MOST_EXEMPLARS else ""
+            exemplars_of.append((name, len(places), f"{', '.join(map(str, best))}{more}"))
+        else:
+            images = [(f"{name}, position {at}", as_address(image_at(int(at)))) for at in best]
+            exemplars_of.append((name, len(places), images))
+    what = "" if image_at else " Positions in the training data."
+    return Pictures(exemplars_of, f"{caption} Best first.{what}")

@@ -2,18 +2,15 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ticker import MaxNLocator
 
 from avalanche_hfc._types import Options
@@ -56,43 +53,32 @@ WITH_LOSSES = 4 * len(SERIES)  # added where GFC or GRD act inside a method: its
 
 
 @dataclass(frozen=True)
-class Palette:
+class Look:
+    """Where a figure is shown (one unit is one pixel there) and its colours."""
+
+    width: int
+    columns: int  # panels side by side
     ink: str
     muted: str
     rule: str
     ground: str
     series: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Look:
-    """Where a figure is shown: one unit is one pixel there."""
-
-    width: int
-    palette: Palette
-    columns: int  # panels side by side
-    legend: bool  # the page has its own
+    legend: bool = False  # the page has its own
     font_size: float = 12.5
 
 
-PRINT = Palette("#1d2329", "#5a646e", "#dfe3e7", "#ffffff", SERIES)
-NAMES = Palette(
-    "#010203",
-    "#010204",
-    "#010205",
-    "#010206",
-    tuple(f"#0a0b{index:02x}" for index in range(len(SERIES))),
-)
+FOR_PRINT = Look(900, 2, "#1d2329", "#5a646e", "#dfe3e7", "#ffffff", SERIES, legend=True)
+NAMES = tuple(f"#0a0b{index:02x}" for index in range(len(SERIES)))
+WIDE = Look(1040, 2, "#010203", "#010204", "#010205", "#010206", NAMES)
+NARROW = replace(WIDE, width=350, columns=1)
 VARIABLES = {
-    NAMES.ink: "var(--ink)",
-    NAMES.muted: "var(--muted)",
-    NAMES.rule: "var(--rule)",
-    NAMES.ground: "var(--ground)",
-    **{name: f"var(--s{index})" for index, name in enumerate(NAMES.series)},
+    WIDE.ink: "var(--ink)",
+    WIDE.muted: "var(--muted)",
+    WIDE.rule: "var(--rule)",
+    WIDE.ground: "var(--ground)",
+    **{name: f"var(--s{index})" for index, name in enumerate(NAMES)},
 }  # colours that no figure has otherwise, and what takes their place in the page
-WIDE = Look(1040, NAMES, 2, legend=False)
-NARROW = Look(350, NAMES, 1, legend=False)
-FOR_PRINT = Look(900, PRINT, 2, legend=True)
+TEXT: Options = {"font.family": "DejaVu Sans", "text.parse_math": False}  # a $ is no formula
 
 
 class LineKey(NamedTuple):
@@ -175,51 +161,6 @@ def _ink_on(colour: str) -> str:
     return "#12202e" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
 
 
-FIRST = "DejaVu Sans"  # comes with matplotlib
-
-
-def text_settings(texts: Iterable[str], size: float) -> Options:
-    """matplotlib's settings to draw texts as they are.
-
-    Args:
-        texts: What is drawn.
-        size: Of the letters, in points.
-
-    Returns:
-        Settings for `matplotlib.rc_context`: a family with fallbacks for the scripts of `texts`;
-        dollar signs are not formulas.
-    """
-    return {
-        "font.size": size,
-        "axes.titlesize": size,
-        "font.family": [FIRST, *dict.fromkeys(filter(None, map(_family_with, _rare(texts))))],
-        "text.parse_math": False,
-    }
-
-
-def _rare(texts: Iterable[str]) -> list[str]:
-    """The characters that the first font does not have."""
-    known = _characters(_path_of(FIRST))
-    return [sign for sign in dict.fromkeys("".join(texts)) if ord(sign) not in known]
-
-
-def _path_of(family: str) -> str:
-    return next(entry.fname for entry in fontManager.ttflist if entry.name == family)
-
-
-@cache
-def _family_with(sign: str) -> str | None:
-    for entry in fontManager.ttflist:
-        if Path(entry.fname).is_file() and ord(sign) in _characters(entry.fname):
-            return entry.name
-    return None
-
-
-@cache
-def _characters(path: str) -> frozenset[int]:
-    return frozenset(get_font(path).get_charmap())
-
-
 @dataclass(frozen=True)
 class Curve:
     """`points`: columns mean and std (nan: no band), indexed by x. `colour` as `assign_colours`
@@ -238,7 +179,7 @@ class Panel:
     curves: Sequence[Curve]
     xlabel: str = "step"
     ticks: Sequence[tuple[float | int, str]] = ()
-    starts: Sequence[float | int] = field(default=())  # x at which a step begins, as fine lines
+    starts: Sequence[float | int] = ()  # x at which a step begins, as fine lines
     span: tuple[float | int, float | int] | None = None  # of x, also where a curve begins later
     limits: tuple[float | int | None, float | int | None] = (
         0,
@@ -259,12 +200,12 @@ def draw(panels: Sequence[Panel], look: Look, height: int = 300) -> Figure:
     legend = 14 + 22 * -(-len(labels) // beside) if labels else 0
     size = (look.width, rows * height + legend)
     ticks = 62 if any("\n" in text for panel in panels for _, text in panel.ticks) else 46
-    texts = text_settings([*labels, *(panel.title for panel in panels)], look.font_size)
-    with rc_context({**texts, "text.color": look.palette.ink}):
+    font = {"font.size": look.font_size, "axes.titlesize": look.font_size, "text.color": look.ink}
+    with rc_context({**TEXT, **font}):
         figure = Figure(
             figsize=(size[0] / 72, size[1] / 72),
             dpi=72,
-            facecolor=look.palette.ground if look.legend else "none",
+            facecolor=look.ground if look.legend else "none",
         )
         grid = list(
             figure.subplots(
@@ -312,9 +253,9 @@ def _fill(axes: Axes, panel: Panel, look: Look) -> None:
     for curve in panel.curves:
         _plot(axes, curve, look)
     for start in panel.starts:
-        axes.axvline(start, color=look.palette.rule, linewidth=1, zorder=0)
-    axes.set_title(panel.title, loc="left", color=look.palette.ink, pad=10)
-    axes.set_xlabel(panel.xlabel, color=look.palette.muted, loc="right")
+        axes.axvline(start, color=look.rule, linewidth=1, zorder=0)
+    axes.set_title(panel.title, loc="left", color=look.ink, pad=10)
+    axes.set_xlabel(panel.xlabel, color=look.muted, loc="right")
     low, high = panel.limits
     lowest = min((curve.points["mean"].min() for curve in panel.curves), default=0)
     if low is None or lowest >= low:
@@ -331,27 +272,27 @@ def _fill(axes: Axes, panel: Panel, look: Look) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.grid(axis="y", color=look.palette.rule, linewidth=1)
+    axes.grid(axis="y", color=look.rule, linewidth=1)
     axes.set_axisbelow(True)
     axes.patch.set_visible(False)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(look.palette.muted)
-    axes.tick_params(colors=look.palette.muted, length=0, pad=6)
+    axes.spines["bottom"].set_color(look.muted)
+    axes.tick_params(colors=look.muted, length=0, pad=6)
 
 
 def _plot(axes: Axes, curve: Curve, look: Look) -> None:
     points = curve.points.dropna(subset="mean")
-    line: Options = {"label": curve.label, "clip_on": False, "color": look.palette.muted}
+    line: Options = {"label": curve.label, "clip_on": False, "color": look.muted}
     if curve.colour is None:
         axes.plot(points.index, points["mean"], **line, linestyle=(0, (2, 3)), linewidth=1.5)
         return
-    hue = look.palette.series[curve.colour % len(look.palette.series)]
+    hue = look.series[curve.colour % len(look.series)]
     line |= {"color": hue, "linestyle": line_of(curve.colour), "linewidth": 2, "markersize": 5}
     if curve.paper or len(points) <= 25:
         line["marker"] = marker_of(curve.colour)
     if curve.paper:
         line |= {"linestyle": (0, (1, 3)), "linewidth": 1.2, "markersize": 5.5}
-        line["markerfacecolor"] = look.palette.ground
+        line["markerfacecolor"] = look.ground
     if len(points) == 1:
         line["linestyle"] = "none"  # in the legend, too: a point of a scatter is no line
     axes.plot(points.index, points["mean"], **line)

@@ -1,20 +1,25 @@
-"""What a report says, as numbers: pure functions of a run's data frames. Accuracies are fractions
-in [0, 1].
+"""What runs say, as numbers: which of them may be compared, and measures over seeds, steps and
+classes. Accuracies are fractions in [0, 1].
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from avalanche_hfc._types import Json
-from avalanche_hfc.lab.read import Group, RunData
+from avalanche_hfc._names import counted
+from avalanche_hfc._types import Json, Record
+from avalanche_hfc.lab.read import Group, RunData, group_runs, is_continued
 from avalanche_hfc.lab.run_folder import LOSS
+from avalanche_hfc.report.figures import LineKey, assign_colours
 
 NO_DIFFERENCE = "(none)"
 TEST = "a paired t-test at the 5 % level"
+SIDES = ("class", "predicted")  # of confusion.csv
 ONE_SEED = "A difference of one seed is not tested."
 LEVEL = 0.05
 
@@ -79,6 +84,128 @@ def critical(num_seeds: int) -> float:
     from scipy.special import stdtrit  # here: the list of recipes does not need it
 
     return float(stdtrit(num_seeds - 1, 1 - LEVEL / 2)) if num_seeds > 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Recipes trained on the same data in the same steps, the best first.
+
+    Attributes:
+        title: The protocol in words.
+        groups: The recipes with their runs.
+        colours: Colour of each recipe.
+        name: Appended to the names of figures; empty for the first comparison of a report.
+        paper: (index of the recipe, column of the paper's table) to our number beside the paper's.
+    """
+
+    title: str
+    groups: Sequence[Group]
+    colours: Sequence[int]
+    name: str = ""
+    paper: Mapping[tuple[int, str], pd.Series] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[int, Group, int]]:
+        """Index, recipe and colour."""
+        yield from zip(range(len(self.groups)), self.groups, self.colours, strict=True)
+
+    @property
+    def num_steps(self) -> int:
+        return max(group.last_step for group in self.groups) + 1
+
+
+def comparisons_of(runs: Iterable[RunData]) -> list[Comparison]:
+    """Sort runs into comparisons.
+
+    A run that learned more classes later contains the steps of the run it continues. Where that
+    one has no rival it is left out: both are one line.
+
+    Args:
+        runs: All runs of a report.
+
+    Returns:
+        A comparison for each protocol, in the order met; those that learned more later behind.
+
+    Raises:
+        ValueError: If a seed of a recipe is given more than once.
+    """
+    protocols: dict[tuple, list[RunData]] = {}
+    for run in runs:
+        protocols.setdefault(_protocol(run), []).append(run)
+    ranked = sorted(
+        (_ranked(group_runs(same)) for same in protocols.values()),
+        key=lambda groups: len(folders_learned(groups[0].recipe)),
+    )
+    everyone = [group for groups in ranked for group in groups]
+    kept = [
+        groups
+        for groups in ranked
+        if len(groups) > 1 or not any(_continues(other, groups[0]) for other in everyone)
+    ]
+    keys = [_line_keys(groups) for groups in kept]
+    colours = assign_colours(key for of_groups in keys for key in of_groups)
+    return [
+        Comparison(
+            _protocol_in_words(groups[0]),
+            groups,
+            [colours[key] for key in of_groups],
+            f"-{index + 1}" if index else "",
+        )
+        for index, (groups, of_groups) in enumerate(zip(kept, keys, strict=True))
+    ]
+
+
+def folders_learned(recipe: Record) -> list[str]:
+    """Names of the folders that a run learned after the steps of its recipe, in order."""
+    return [Path(folder).name for folder in recipe.get("own", {}).get("learn", ())]
+
+
+def _continues(later: Group, earlier: Group) -> bool:
+    return all(any(is_continued(run, before) for run in later.runs) for before in earlier.runs)
+
+
+def _protocol(run: RunData) -> tuple:
+    data = run.recipe.get("data", {})
+    values = [data.get(name) for name in ("dataset", "base_fraction", "num_steps", "class_order")]
+    source = run.data_sha256 or run.recipe.get("own", {}).get("data")
+    return (*map(str, values), source, *folders_learned(run.recipe))
+
+
+def _protocol_in_words(group: Group) -> str:
+    data, learned = group.recipe.get("data", {}), folders_learned(group.recipe)
+    words = [str(data.get("dataset") or group.label)]
+    if data.get("base_fraction") is not None:
+        words.append(f"B = {data['base_fraction']:.0%}")
+    words.append(counted(data.get("num_steps", group.last_step + 1), "step"))
+    if data.get("class_order") not in (None, "paper", "seed"):
+        words.append("classes in a given order")
+    if learned:
+        words.append(f"then {', '.join(learned)}")
+    return ", ".join(words)
+
+
+def _ranked(groups: list[Group]) -> list[Group]:
+    """Best first; those with fewer steps behind those with all."""
+    end = max(group.last_step for group in groups)
+    means = {group.label: over_seeds(group)["mean"] for group in groups}
+    measure = ranking_measure([means[group.label] for group in groups if group.last_step == end])
+    return sorted(
+        groups, key=lambda group: (group.last_step < end, -means[group.label].fillna(0)[measure])
+    )
+
+
+def ranking_measure(means: Sequence[pd.Series]) -> str:
+    """`average`, or `last` where one of the recipes has no average over steps."""
+    return "average" if all(mean.notna()["average"] for mean in means) else "last"
+
+
+def _line_keys(groups: Sequence[Group]) -> list[LineKey]:
+    keys: list[LineKey] = []
+    for group in groups:
+        method = group.recipe.get("method", {})
+        key = LineKey(str(method.get("name", group.label)), str(method.get("losses", "host")))
+        twins = sum(known[:2] == key[:2] for known in keys)
+        keys.append(key._replace(variant=str(twins or "")))
+    return keys
 
 
 UNITS = {"average": 100, "last": 100, "last_nme": 100, "forgetting": 100, "fh": 1000, "seconds": 1}
@@ -219,19 +346,13 @@ def predicts_by_means(run: RunData) -> bool:
     """Whether the accuracy in steps.csv is that of the nearest class means: then the counts of the
     head are not the ones to show.
     """
-    if (
-        run.classes is None
-        or "correct_nme" not in run.classes
-        or run.classes["correct_nme"].isna().all()
-    ):
+    if run.classes is None or run.classes.get("correct_nme", pd.Series()).isna().all():
         return False
     sums = run.classes.groupby("step")[["correct", "correct_nme", "total"]].sum()
+    accuracies = sums[["correct", "correct_nme"]].div(sums["total"], axis=0)
     reported = run.steps.set_index("step")["accuracy"].reindex(sums.index)
-    head, means = (
-        (sums[column] / sums["total"] - reported).abs().max()
-        for column in ("correct", "correct_nme")
-    )
-    return bool(means < head)
+    off = accuracies.sub(reported, axis=0).abs().max()
+    return bool(off["correct_nme"] < off["correct"])
 
 
 def class_table(run: RunData) -> pd.DataFrame | None:
@@ -243,7 +364,7 @@ def class_table(run: RunData) -> pd.DataFrame | None:
     column = "correct_nme" if predicts_by_means(run) else "correct"
     rows = run.classes[run.classes["total"] > 0].copy()
     rows["accuracy"] = rows[column] / rows["total"]
-    rows["name"] = rows["name"].fillna(rows["class"]).astype(str)
+    rows["name"] = _names(rows)
     table = rows.pivot_table(
         index=["brought_in", "class", "name"], columns="step", values="accuracy"
     )
@@ -269,17 +390,17 @@ def falls(table: pd.DataFrame) -> pd.DataFrame:
     The best is the latest of equals. Columns brought_in, class, name, best, best_step, last, fall,
     fall_per_step; steps as in the CSV.
     """
-    steps, values = table.columns.to_numpy(), table.to_numpy()
-    rows = table.index.to_frame(index=False)
-    rows["best"] = table.max(axis=1).to_numpy()
-    rows["best_step"] = steps[::-1][
-        (values == rows["best"].to_numpy()[:, None])[:, ::-1].argmax(axis=1)
-    ]
-    rows["last"] = values[:, -1]
+    best = table.max(axis=1)
+    rows = pd.DataFrame(
+        {
+            "best": best,
+            "best_step": table.eq(best, axis=0).iloc[:, ::-1].idxmax(axis=1),
+            "last": table.iloc[:, -1],
+        }
+    ).reset_index()
     rows["fall"] = rows["best"] - rows["last"]
-    rows = rows[rows["fall"] > 0]
-    rows = rows.assign(fall_per_step=rows["fall"] / (steps[-1] - rows["best_step"]))
-    return rows.sort_values(
+    rows["fall_per_step"] = rows["fall"] / (table.columns[-1] - rows["best_step"])
+    return rows[rows["fall"] > 0].sort_values(
         ["fall_per_step", "fall"], ascending=False, kind="stable", ignore_index=True
     )
 
@@ -312,118 +433,82 @@ def confusion_shares(
         Shares of a row's images. Rows as in `class_table`; a column for each row, in the same
         order. None if no run has counts for this step.
     """
-    known = [run for run in runs if run.confusion is not None and run.classes is not None]
-    counts = pd.concat([run.confusion for run in known]) if known else pd.DataFrame({"step": []})
-    counts = counts[counts["step"] == step]
+    files = [
+        (run.confusion, run.classes)
+        for run in runs
+        if run.confusion is not None and run.classes is not None
+    ]
+    if not files:
+        return None
+    counts, classes = map(pd.concat, zip(*files, strict=True))
+    counts, classes = (rows[rows["step"] == step] for rows in (counts, classes))
     if counts.empty:
         return None
-    classes = pd.concat([run.classes for run in known])
-    classes = classes[(classes["step"] == step) & (classes["total"] > 0)].drop_duplicates("class")
+    classes = classes[classes["total"] > 0].drop_duplicates("class")
+    classes = classes.sort_values(["brought_in", "class"])
+    rows = classes[["brought_in", "class"]].assign(name=_names(classes), id=classes["class"])
     if by_step:
         arrival = classes.set_index("class")["brought_in"]
-        counts = counts.assign(
-            **{side: counts[side].map(arrival) for side in ("class", "predicted")}
-        )
-        steps = sorted(set(arrival))
-        rows = [(arrived, arrived, f"from step {arrived + 1}") for arrived in steps]
-    else:
-        ordered = classes.sort_values(["brought_in", "class"])
-        names = ordered["name"].fillna(ordered["class"]).astype(str)
-        rows = list(zip(ordered["brought_in"], ordered["class"], names, strict=True))
-    ids = [class_id for _, class_id, _ in rows]
-    images = counts.pivot_table(
-        index="class", columns="predicted", values="count", aggfunc="sum", fill_value=0
-    )
-    shares = images.div(images.sum(axis=1), axis=0).reindex(index=ids, columns=ids, fill_value=0.0)
-    shares.index = pd.MultiIndex.from_tuples(rows, names=["brought_in", "class", "name"])
-    return shares
+        counts = counts.assign(**{side: counts[side].map(arrival) for side in SIDES})
+        rows = rows.assign(**{"class": rows["brought_in"], "id": rows["brought_in"]})
+        rows["name"] = [f"from step {step + 1}" for step in rows["brought_in"]]
+        rows = rows.drop_duplicates("id")
+    images = counts.groupby(list(SIDES))["count"].sum().unstack(fill_value=0)
+    shares = images.div(images.sum(axis=1), axis=0)
+    shares = shares.reindex(index=rows["id"], columns=rows["id"], fill_value=0.0)
+    return shares.set_axis(pd.MultiIndex.from_frame(rows[["brought_in", "class", "name"]]))
 
 
-class LearnedStep(NamedTuple):
-    """Accuracies on both sides of a step: of the old classes before and after it, and of the new
-    ones.
-    """
-
-    num_new: int
-    old_before: float
-    old_after: float
-    new: float
+def _names(classes: pd.DataFrame) -> pd.Series:
+    return classes["name"].fillna(classes["class"]).astype(str)
 
 
-def learned_step(run: RunData, step: int) -> LearnedStep | None:
-    """What a step added to a run and what it cost.
+def predicted_as(shares: pd.DataFrame, class_id: int, most: int = 3) -> list[tuple[str, float]]:
+    """(name, share of its images) of the wrong classes that a class is most often predicted as.
 
     Args:
-        run: The run.
-        step: As in the CSV files, not the first.
+        shares: `confusion_shares` by class.
+        class_id: The class.
+        most: How many to name.
+    """
+    names = dict(zip(shares.columns, shares.index.get_level_values("name"), strict=True))
+    row = shares.xs(class_id, level="class").iloc[0].drop(class_id).sort_index()
+    wrong = row[row > 0].sort_values(ascending=False, kind="stable").head(most)
+    return [(names[other], float(share)) for other, share in wrong.items()]
 
-    Returns:
-        None if the run has no counts of classes.
+
+def learned_step(run: RunData, step: int) -> Json | None:
+    """What a step added to a run and what it cost: the number of new classes, and the accuracies
+    of the old ones before and after it and of the new ones. None if the run has no counts of
+    classes.
     """
     if run.classes is None:
         return None
     column = "correct_nme" if predicts_by_means(run) else "correct"
     new = run.classes["brought_in"] == step
     after, before = (run.classes["step"] == at for at in (step, step - 1))
-    accuracies = []
-    for rows in (before & ~new, after & ~new, after & new):
-        sums = run.classes.loc[rows, [column, "total"]].sum()
-        accuracies.append(float(sums[column] / sums["total"]))
-    return LearnedStep(int((after & new).sum()), *accuracies)
+    sums = {
+        name: run.classes.loc[rows, [column, "total"]].sum()
+        for name, rows in (
+            ("old_before", before & ~new),
+            ("old_after", after & ~new),
+            ("new", after & new),
+        )
+    }
+    accuracies = {name: float(sums[name][column] / sums[name]["total"]) for name in sums}
+    return {"num_new": int((after & new).sum()), **accuracies}
 
 
-def predicted_as(
-    runs: Sequence[RunData], class_id: int, step: int, most: int = 3
-) -> list[tuple[str, float]]:
-    """(name, share of the class's images) of the wrong classes that its images are most often
-    predicted as, after a step; all seeds together.
+def training_columns(train: pd.DataFrame) -> list[str]:
+    """The columns of train.csv that are loss terms, or are about the weights of GFC, and hold a
+    number.
     """
-    counts = pd.concat(
-        [run.confusion for run in runs if run.confusion is not None]
-        or [pd.DataFrame(columns=["step", "class"])]
-    )
-    of_class = counts[(counts["step"] == step) & (counts["class"] == class_id)]
-    if of_class.empty:
-        return []
-    images = of_class.groupby("predicted")["count"].sum()
-    wrong = images.drop(class_id, errors="ignore").sort_values(ascending=False, kind="stable")
-    named = [run.classes for run in runs if run.classes is not None]
-    names = {
-        key: name
-        for classes in named
-        for key, name in zip(classes["class"], classes["name"], strict=True)
-    }
+    about_weights = ("weight_spread", "alone_fraction")
     return [
-        (str(names.get(key, key)), float(count / images.sum()))
-        for key, count in wrong.head(most).items()
+        column
+        for column in map(str, train)
+        if (column.startswith(LOSS) or column in about_weights) and train[column].notna().any()
     ]
-
-
-def loss_terms(train: pd.DataFrame) -> list[str]:
-    """The columns of train.csv that are loss terms and hold a number."""
-    return [
-        column for column in train if str(column).startswith(LOSS) and train[column].notna().any()
-    ]
-
-
-def activity(train: pd.DataFrame) -> dict[str, Json]:
-    """Whether GFC and GRD act: `spread`, `alone` and `relation`, each with its column and its mean
-    from the second step on.
-
-    What the run did not write is left out; the mean is nan where there is no second step.
-    """
-    later = train[train["step"] > train["step"].min()]
-    relation = next((column for column in loss_terms(train) if "relation" in column), "")
-    columns = {"spread": "weight_spread", "alone": "alone_fraction", "relation": relation}
-    present = {
-        word: column
-        for word, column in columns.items()
-        if column in train and train[column].notna().any()
-    }
-    return {
-        word: {"column": column, "mean": float(later[column].mean())}
-        for word, column in present.items()
-    }
 
 
 def over_epochs(runs: Sequence[RunData], column: str) -> pd.DataFrame:

@@ -6,7 +6,6 @@ same ones.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,18 +13,18 @@ from typing import NamedTuple
 import pandas as pd
 
 from avalanche_hfc._names import joined
-from avalanche_hfc.lab.read import Group, RunData
-from avalanche_hfc.report.blocks import Cell, Command, Report, Table, Text
-from avalanche_hfc.report.comparisons import Comparison, duration
+from avalanche_hfc.lab.read import Group
 from avalanche_hfc.report.numbers import (
     TEST,
+    Comparison,
     Difference,
     chance_levels,
     class_table,
     falls,
     measures,
 )
-from avalanche_hfc.report.page import make_report
+from avalanche_hfc.report.page import Cell, Command, Report, Table
+from avalanche_hfc.report.sections import DEFINITIONS, duration, make_report
 from avalanche_hfc.report.tables import NOTHING, number, spread
 
 MOST_CLASSES = 5  # that a sentence names
@@ -35,11 +34,11 @@ CLOSE = 1.0  # points: a faster method may be this much lower
 PERCENT = ("average", "last", "forgetting")
 HEAD = (
     ("method", ""),
-    ("average %", "mean over all steps of the accuracy on the classes seen by then"),
+    DEFINITIONS["average"],
     ("behind the best", "points of the average, seed by seed"),
-    ("last %", "accuracy on all classes after the last step"),
-    ("forgetting, points", "best earlier accuracy of a class − its last, mean over the classes"),
-    ("training", "time of all steps of a run, evaluation apart"),
+    DEFINITIONS["last"],
+    DEFINITIONS["forgetting"],
+    DEFINITIONS["seconds"],
     ("exemplars", "images kept after the last step"),
     ("model", "the weights that predict"),
 )
@@ -98,63 +97,61 @@ def verdict(rows: pd.DataFrame, fallen: Mapping[str, pd.Series]) -> Verdict:
     """
     means = rows.groupby("method", sort=False).mean(numeric_only=True)
     highest = str(means["average"].idxmax())
-    others = [str(method) for method in means.index if method != highest]
-    leads = {method: paired(rows, highest, method) for method in others}
-    equal = [method for method in others if leads[method].none]
+    leads = {method: paired(rows, highest, method) for method in means.index if method != highest}
+    equal = [method for method, lead in leads.items() if lead.none]
     close = [method for method in equal if leads[method].mean <= CLOSE]
     method = str(means.loc[[highest, *close], "seconds"].idxmin())
-    below = [other for other in others if other not in equal]
-    second = str(means.loc[below, "average"].idxmax()) if below else None
-    own, seeds = means.loc[method], rows["seed"].nunique()
+    average, last = (number(means.loc[method, name]) for name in ("average", "last"))
+    seeds, images = rows["seed"].nunique(), int(rows["images"].min())
     over = f"mean over {seeds} seeds" if seeds > 1 else f"seed {rows['seed'].iloc[0]}"
+    coarse = f" They are coarse: one image is {number(100 / images)} points."
     sentences = [
-        f"Use {method}: {number(own['average'])} % on average over the steps and "
-        f"{number(own['last'])} % after the last step ({over}).",
-        _certainty(rows, highest, second, equal, method),
+        f"Use {method}: {average} % on average over the steps and {last} % after the last step "
+        f"({over}).",
+        _certainty(method, highest, equal, leads),
         *_highest_last(rows, means, method),
         _cost(means, method),
         _forgotten(method, fallen[method]),
-        _tested(int(rows["images"].min())),
+        f"The accuracies stand on {images} test images after the last step, on fewer before it."
+        f"{coarse if images < COARSE else ''}",
     ]
     return Verdict(method, highest, sentences)
 
 
 def _certainty(
-    rows: pd.DataFrame, highest: str, second: str | None, equal: Sequence[str], method: str
+    method: str, highest: str, equal: Sequence[str], leads: Mapping[str, Difference]
 ) -> str:
     """By how much the highest average leads: `equal` are the methods that it does not lead for
-    certain, `second` is the best of the others.
+    certain.
     """
-    seeds = rows["seed"].nunique()
-    lead = None if second is None else paired(rows, highest, second)
+    below = {other: lead for other, lead in leads.items() if other not in equal}
+    second = min(below, key=lambda other: below[other].mean, default="")
+    seeds = max(lead.num_seeds for lead in leads.values())
     if seeds == 1:
         same = [other for other in (highest, *equal) if other != method]
-        leads = f"It equals {joined(same)}" if same else ""
-        if lead is not None:
-            leads += f"{', and' if equal else 'It'} is {number(lead.mean)} points above {second}"
+        words = [f"equals {joined(same)}"] if same else []
+        words += [f"is {number(below[second].mean)} points above {second}"] if second else []
         return (
-            f"{leads}; with one seed nothing can be said about the spread, so this may be "
-            "chance. Several seeds tell, as with --seeds 0-2."
+            f"It {', and '.join(words)}; with one seed nothing can be said about the spread, so "
+            "this may be chance. Use several seeds, as with --seeds 0-2."
         )
     few = f" {seeds} seeds are few: smaller differences are not found." if seeds < FEW_SEEDS else ""
     real = f"by {TEST} the difference is real"
     if not equal:
-        assert lead is not None
         return (
-            f"It leads {second}, the second, by {_points(lead)} points (paired by seed, ± standard "
-            f"error): {real}.{few}"
+            f"It leads {second}, the second, by {_points(leads[second])} points (paired by seed, "
+            f"± standard error): {real}.{few}"
         )
-    leads = ", ".join(f"{_points(paired(rows, highest, other))} above {other}" for other in equal)
-    who = "It" if method == highest else highest
-    chosen = "" if method == highest else f" {method} is close to it and trains faster."
-    others = (
-        ""
-        if lead is None
-        else f" {who} leads {second}, the next, by {_points(lead)} points: {real}."
-    )
+    who, faster = "It", ""
+    if method != highest:
+        who, faster = highest, f" {method} is close to it and trains faster."
+    listed = ", ".join(f"{_points(leads[other])} above {other}" for other in equal)
+    others = ""
+    if second:
+        others = f" {who} leads {second}, the next, by {_points(leads[second])} points: {real}."
     return (
         f"{who} has the highest average, but its lead over {joined(equal)} is not certain: it is "
-        f"{leads} (points, paired by seed, ± standard error).{chosen}{others}{few}"
+        f"{listed} (points, paired by seed, ± standard error).{faster}{others}{few}"
     )
 
 
@@ -172,13 +169,14 @@ def _highest_last(rows: pd.DataFrame, means: pd.DataFrame, method: str) -> list[
 
 
 def _cost(means: pd.DataFrame, method: str) -> str:
-    own, fastest = means.loc[method], str(means["seconds"].idxmin())
-    kept = f"{own['exemplars']:.0f} exemplars" if own["exemplars"] else "no exemplars"
-    model = "" if pd.isna(own["megabytes"]) else f", and its model takes {megabytes(own)}"
-    cost = f"A run of {method} trains for {duration(own['seconds'])}, keeps {kept}{model}."
+    values, fastest = means.loc[method], str(means["seconds"].idxmin())
+    kept = f"{values['exemplars']:.0f} exemplars" if values["exemplars"] else "no exemplars"
+    size = values["megabytes"]
+    model = "" if pd.isna(size) else f", and its model takes {size:.1f} MB"
+    cost = f"A run of {method} trains for {duration(values['seconds'])}, keeps {kept}{model}."
     if fastest == method:
         return f"{cost} No other method here trains faster."
-    lag = own["average"] - means.loc[fastest, "average"]
+    lag = values["average"] - means.loc[fastest, "average"]
     return (
         f"{cost} The fastest is {fastest}: {duration(means.loc[fastest, 'seconds'])}, "
         f"{number(abs(lag))} points {'below' if lag > 0 else 'above'}."
@@ -195,18 +193,6 @@ def _forgotten(method: str, fallen: pd.Series) -> str:
     )
 
 
-def _tested(images: int) -> str:
-    said = f"The accuracies stand on {images} test images after the last step, on fewer before it."
-    if images >= COARSE:
-        return said
-    return f"{said} They are coarse: one image is {number(100 / images)} points."
-
-
-def megabytes(row: pd.Series) -> str:
-    """The size of a method's model as text."""
-    return NOTHING if pd.isna(row["megabytes"]) else f"{row['megabytes']:.1f} MB"
-
-
 # From runs to rows
 
 
@@ -221,7 +207,7 @@ def result_rows(groups: Sequence[Group], sizes: Mapping[str, int | None]) -> pd.
     for group in groups:
         size = sizes.get(str(group.recipe["name"]))
         for run in group.runs:
-            numbers = measures(run.steps)
+            numbers, kept = measures(run.steps), run.exemplars
             rows.append(
                 {
                     "method": group.label,
@@ -229,32 +215,25 @@ def result_rows(groups: Sequence[Group], sizes: Mapping[str, int | None]) -> pd.
                     **{name: 100 * numbers[name] for name in PERCENT},
                     "images": int(run.steps["images"].iloc[-1]),
                     "seconds": numbers["seconds"],
-                    "exemplars": _num_exemplars(run),
+                    "exemplars": 0 if kept is None else int((kept["step"] == run.last_step).sum()),
                     "megabytes": math.nan if size is None else size / 1e6,
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _num_exemplars(run: RunData) -> int:
-    return 0 if run.exemplars is None else int((run.exemplars["step"] == run.last_step).sum())
-
-
 def fallen_classes(group: Group) -> pd.Series:
     """Points that each class has fallen below its best accuracy, the largest first: the mean over
     the seeds in which it arrived before the last step. Classes that did not fall are left out.
     """
-    parts = []
+    falling = []
     for run in group.runs:
         table = class_table(run)
-        if table is None:
-            continue
-        earlier = table[table.index.get_level_values("brought_in") < run.last_step]
-        fell = falls(earlier).set_index("name")["fall"]
-        parts.append(fell.reindex(earlier.index.get_level_values("name"), fill_value=0.0))
-    if not parts:
-        return pd.Series(dtype=float)
-    means = 100 * pd.concat(parts).groupby(level=0).mean()
+        if table is not None:
+            earlier = table[table.index.get_level_values("brought_in") < run.last_step]
+            fell = falls(earlier).set_index("name")["fall"]
+            falling.append(fell.reindex(earlier.index.get_level_values("name"), fill_value=0.0))
+    means = 100 * pd.concat([pd.Series(dtype=float), *falling]).groupby(level=0).mean()
     return means[means > 0].sort_values(ascending=False, kind="stable")
 
 
@@ -284,7 +263,7 @@ def make_verdict(
     """
     left_out = [f"{method} is not compared: {reason}" for method, reason in (failed or {}).items()]
     summary = partial(verdict_blocks, sizes=sizes, predict=predict, remarks=[*remarks, *left_out])
-    return replace(make_report(folders, summary=summary), title=title)
+    return make_report(folders, summary=summary)._replace(title=title)
 
 
 def verdict_blocks(
@@ -301,12 +280,11 @@ def verdict_blocks(
     decision = verdict(rows, {group.label: fallen_classes(group) for group in comparison.groups})
     names = {group.label: str(group.recipe["name"]) for group in comparison.groups}
     command = predict.get(names[decision.method])
-    usage = (
-        [Text(f"{decision.method} keeps no weights, so that hfc predict cannot use it.")]
-        if command is None
-        else [Text(f"To classify images with {decision.method}:"), Command(command)]
-    )
-    return [*map(Text, [*decision.sentences, *remarks]), *usage, _table(comparison, rows, decision)]
+    usage: list = [f"{decision.method} keeps no weights, so that hfc predict cannot use it."]
+    if command is not None:
+        usage = [f"To classify images with {decision.method}:", Command(command)]
+    table = _table(comparison, rows, decision)
+    return [*decision.sentences, *remarks, *usage, table]
 
 
 def _table(comparison: Comparison, rows: pd.DataFrame, decision: Verdict) -> Table:
@@ -316,28 +294,26 @@ def _table(comparison: Comparison, rows: pd.DataFrame, decision: Verdict) -> Tab
     lines = []
     for _, group, colour in comparison:
         name = group.label
-        own, error = means.loc[name], errors.loc[name]
+        values, error = means.loc[name], errors.loc[name]
         behind = paired(rows, decision.highest, name)
-        text = NOTHING if name == decision.highest else _points(behind)
-        none = "not certain" if several and name != decision.highest and behind.none else ""
-        used = "use this one" if name == decision.method else ""
-        average, last, forgetting = (spread(own[column], error[column]) for column in PERCENT)
+        is_highest, is_used = name == decision.highest, name == decision.method
+        none = "not certain" if several and not is_highest and behind.none else ""
+        average, last, forgetting = (spread(values[column], error[column]) for column in PERCENT)
+        size = values["megabytes"]
         lines.append(
             [
-                Cell(name, used, colour),
-                Cell(average, best=name == decision.method),
-                Cell(text, none),
-                *map(Cell, (last, forgetting, duration(own["seconds"]))),
-                *map(Cell, (f"{own['exemplars']:.0f}", megabytes(own))),
+                Cell(name, "use this one" if is_used else "", colour),
+                Cell(average, best=is_used),
+                Cell(NOTHING if is_highest else _points(behind), none),
+                *map(Cell, (last, forgetting, duration(values["seconds"]))),
+                Cell(f"{values['exemplars']:.0f}"),
+                Cell(NOTHING if pd.isna(size) else f"{size:.1f} MB"),
             ]
         )
     chance = 100 * chance_levels(comparison.groups[0].runs[0].steps)
+    over = f"Mean ± standard error over seeds; not certain: not found by {TEST}."
     caption = (
-        f"Mean ± standard error over seeds; not certain: not found by {TEST}. "
-        if several
-        else "One seed. "
-    )
-    caption += (
+        f"{over if several else 'One seed.'} "
         "In each seed all methods have the same images, class order and exemplars per class. "
         f"Chance level: average {number(chance.mean())} %, last {number(chance.iloc[-1])} %."
     )
@@ -347,4 +323,5 @@ def _table(comparison: Comparison, rows: pd.DataFrame, decision: Verdict) -> Tab
 def spoken(report: Report) -> str:
     """The verdict of a report as lines of text."""
     blocks = report.sections[0].blocks
-    return "\n".join(block.text for block in blocks if isinstance(block, Text | Command))
+    texts = (block.text if isinstance(block, Command) else block for block in blocks)
+    return "\n".join(text for text in texts if isinstance(text, str))

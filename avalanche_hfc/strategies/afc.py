@@ -42,7 +42,7 @@ class AFC(ProxyMethod):
             the gradients of each image's own loss. ``"train"``, as released: over the shuffled
             batches that the step was trained on, in training mode, so that batch norm moves, and
             from the gradients of a batch's mean loss.
-        **kwargs: `inference`, `nca`, `num_proxies`, `tune_epochs`, `tune_lr`, `tune_mode`,
+        **kwargs: `inference`, `nca`, `tune_epochs`, `tune_lr`, `tune_mode`,
             `herd_again`, `scale_lr` and `flip` as in `PODNet`; arguments of `HerdingReplay` (memory
             and losses) and of Avalanche's SupervisedTemplate.
 

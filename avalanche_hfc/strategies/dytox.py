@@ -28,7 +28,6 @@ from avalanche_hfc.strategies._base.checks import check_numbers, checked_count
 from avalanche_hfc.strategies._base.replay import BalancedReplay
 from avalanche_hfc.strategies._base.tuning import BalancedTuning
 
-RELATIONS = {"sigmoid": "RD^σ", "softmax": "L_RD over the softmax"}
 TUNE_ORDERS = {
     "shuffled": "all exemplars, in a new order each epoch",
     "by-class": "as released: class by class, without the incomplete last batch",
@@ -51,7 +50,6 @@ class DyTox(BalancedTuning, BalancedReplay):
         tune_epochs: Number of epochs of balanced tuning after the main epochs, from the second step
             on.
         tune_lr: Learning rate of balanced tuning. By default a tenth of the head's.
-        relation: Form of L_RD with ``losses="grd"`` or ``"hfc"``: ``"sigmoid"`` or ``"softmax"``.
         repeats: Repeated augmentation: in an epoch an image comes this many times in a row, each
             time with new random draws. The length of the epoch stays the same, rounded down to a
             multiple of 256 (if there are at least 256 images), so that one image in `repeats` is
@@ -71,7 +69,6 @@ class DyTox(BalancedTuning, BalancedReplay):
         "divergence_weight",
         "tune_epochs",
         "tune_lr",
-        "relation_form",
         "repeats",
         "tune_order",
     )
@@ -87,7 +84,6 @@ class DyTox(BalancedTuning, BalancedReplay):
         divergence_weight: float | int = 0.1,
         tune_epochs: int = 20,
         tune_lr: float | int | None = None,
-        relation: str = "sigmoid",
         repeats: int = 3,
         tune_order: str = "shuffled",
         **kwargs: Any,
@@ -98,18 +94,14 @@ class DyTox(BalancedTuning, BalancedReplay):
                 "DyToxModel(ViTEncoder(…)) makes one of a timm ViT, DyToxModel() is DyTox's own."
             )
         check_numbers("DyTox", divergence_weight=divergence_weight)
-        lookup(RELATIONS, relation, "relation")
         lookup(TUNE_ORDERS, tune_order, "tune_order")
         self.divergence_weight = divergence_weight
         self.set_tuning(model, optimizer, tune_epochs, tune_lr)
-        self.relation_form = relation
         self.repeats = checked_count("DyTox", "repeats", repeats)
         self.tune_order = tune_order
         self.tune_in_order = tune_order == "by-class"
         self._divergence: Tensor | None = None
         super().__init__(model=model, optimizer=optimizer, **kwargs)
-        if relation != "sigmoid" and not self.relates:
-            raise ValueError(f"DyTox: relation={relation!r} acts only with losses='grd' or 'hfc'.")
 
     # Data
 
@@ -119,7 +111,7 @@ class DyTox(BalancedTuning, BalancedReplay):
         if self.repeats == 1:
             super().make_train_dataloader(shuffle=shuffle, drop_last=drop_last, **kwargs)
             return
-        flat = self._flat(kwargs)
+        flat = self.flat_data(kwargs)
         data = self.adapted_dataset if flat is None else flat
         drop_last = self.drops_last(len(data), drop_last)
         self.dataloader = self.loader_of(
@@ -186,8 +178,6 @@ class DyTox(BalancedTuning, BalancedReplay):
         steps: Int[Tensor, "C"],
         weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
-        if self.relation_form == "softmax":
-            return super().relation(logits, targets, steps, weights)
         return sigmoid_relation_distillation(
             logits, targets, self.teacher_logits(), steps, weights=weights
         )

@@ -26,15 +26,10 @@ from avalanche_hfc.losses import (
 from avalanche_hfc.models import BoostedHead, BoostedNetwork
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies._base.checks import (
-    check_numbers,
-    checked_count,
-    checked_fractions,
-    checked_lr,
-)
+from avalanche_hfc.strategies._base.checks import checked_count, checked_fractions
 from avalanche_hfc.strategies._base.groups import FirstGroups
 from avalanche_hfc.strategies._base.heads import check_model, put_head
-from avalanche_hfc.strategies._base.phases import Phase
+from avalanche_hfc.strategies._base.phases import Phase, Phased
 from avalanche_hfc.strategies._base.replay import ReplayMethod
 
 NETWORKS = {
@@ -43,10 +38,10 @@ NETWORKS = {
 }
 
 
-class FOSTER(ReplayMethod):
+class FOSTER(Phased, ReplayMethod):
     """FOSTER: boosting with a second extractor, then compression into one network.
 
-    Boosting minimises L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + λ mean KD_2(z°, z; O) with z =
+    Boosting minimises L = mean CE(z/w, y; S) + mean CE(z^a, y; S) + mean KD_2(z°, z; O) with z =
     W[φ°(x); φ(x)] + c and z^a = W^a φ(x) + c^a. φ° is the frozen model of the previous step, φ
     starts as its copy, and w are weights from class counts. Then one network, started from φ°,
     learns the weighted softmax of z on the same data, without weight decay and with rates that fall
@@ -60,12 +55,9 @@ class FOSTER(ReplayMethod):
         beta: β of the class weights w in boosting: a number, or a sequence with one for each step
             from the second on; the last one also holds for all later steps.
         compress_beta: β of the class weights in compression, given in the same way.
-        distillation_weight: λ, also the weight of L_RD if it replaces the distillation.
         compress_epochs: Number of epochs of compression. By default `train_epochs`.
         network: Which network chooses the exemplars and predicts after a step: ``"compressed"``, or
             ``"boosted"``, the one of both extractors, as in the released code.
-        compress_lr: Learning rate of the first parameter group in compression; the others keep
-            their ratio to it. By default the optimizer's.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
             SupervisedTemplate.
 
@@ -76,9 +68,7 @@ class FOSTER(ReplayMethod):
     settings: ClassVar[tuple[str, ...]] = (
         "beta",
         "compress_beta",
-        "distillation_weight",
         "compress_epochs",
-        "compress_lr",
         "network",
     )
     distils = True
@@ -91,14 +81,11 @@ class FOSTER(ReplayMethod):
         optimizer: Optimizer,
         beta: float | int | Sequence[float | int] = 0.96,
         compress_beta: float | int | Sequence[float | int] = 0.97,
-        distillation_weight: float | int = 1.0,
         compress_epochs: int | None = None,
-        compress_lr: float | int | None = None,
         network: str = "compressed",
         **kwargs: Any,
     ):
         check_model("FOSTER", model, "embed", "classify")
-        check_numbers("FOSTER", distillation_weight=distillation_weight)
         lookup(NETWORKS, network, "network")
         self.beta = checked_fractions("FOSTER", "beta", beta)
         self.compress_beta = checked_fractions("FOSTER", "compress_beta", compress_beta)
@@ -106,11 +93,9 @@ class FOSTER(ReplayMethod):
             "FOSTER", model, optimizer, BoostedHead, lambda linear: BoostedHead(linear.in_features)
         )
         super().__init__(model=model, optimizer=optimizer, **kwargs)
-        self.distillation_weight = distillation_weight
         compress_epochs = self.train_epochs if compress_epochs is None else compress_epochs
         self.compress_epochs = checked_count("FOSTER", "compress_epochs", compress_epochs)
         self.first_groups = FirstGroups(optimizer)
-        self.compress_lr = checked_lr("FOSTER", "compress_lr", compress_lr, self.first_groups.lr)
         self.network = network
         self.student: Any = None
         self._boosted: BoostedNetwork | None = None  # after a step, if it predicts
@@ -160,7 +145,8 @@ class FOSTER(ReplayMethod):
         """(φ°(x), z°) from one forward: φ° of the images of this rank, z° of the whole batch."""
 
         def forward(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-            old = model.embed(x) if self.mb_prefix is None else model.embed(x, self.mb_prefix)
+            prefix = self.mb_prefix
+            old = model.embed(x) if prefix is None else model.embed(x, prefix)
             return old, self.gathered(model.classify(old))
 
         return FrozenTeacher.of(self).output(self.mb_x, forward)
@@ -201,10 +187,6 @@ class FOSTER(ReplayMethod):
     ) -> Float[Tensor, "b"]:
         return divided_gradient(logits, targets, steps, self.class_weights(steps, self.beta))
 
-    @property
-    def distillation_factor(self) -> float:
-        return self.distillation_weight
-
     def distillation(
         self, logits: Float[Tensor, "b C"], targets: Int[Tensor, "b"], steps: Int[Tensor, "C"]
     ) -> dict[str, Tensor]:
@@ -227,7 +209,7 @@ class FOSTER(ReplayMethod):
                 "compress",
                 num_epochs=self.compress_epochs,
                 first_groups=self.first_groups,
-                lr=lambda rate: rate / self.first_groups.lr * self.compress_lr,
+                lr=lambda rate: rate,
                 module=lambda: self.student,
                 data=lambda: self.adapted_dataset,
                 loss=self.compression_loss,
@@ -270,7 +252,7 @@ class FOSTER(ReplayMethod):
             boosted = self.gathered(
                 self.model.head.boost(self._teacher().embed(x), self.model.embed(x))
             )
-        logits = self.whole(lambda: self.student(x))
+        logits = self.gathered(self.student(x))
         steps = StepTable.of(self).on(logits)
         return {
             "compression": compression(

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from avalanche_hfc.plugins.teacher import FrozenTeacher
 from avalanche_hfc.strategies._base.frozen import FrozenBackbone
 from avalanche_hfc.strategies._base.heads import check_model
 from avalanche_hfc.strategies._base.replay import ReplayMethod
@@ -32,5 +33,8 @@ class FrozenReplay(ReplayMethod, FrozenBackbone):
         check_model("FrozenReplay", model, "embed", "classify")
         super().__init__(model=model, **kwargs)
 
-    def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
-        return model.classify(self.frozen_embedding())  # type: ignore[operator]
+    def teacher_logits(self) -> Tensor:
+        def forward(model: Any, x: Tensor) -> Tensor:
+            return self.gathered(model.classify(self.frozen_embedding()))
+
+        return FrozenTeacher.of(self).output(self.mb_x, forward)

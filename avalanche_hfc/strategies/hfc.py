@@ -1,6 +1,5 @@
 """HFC: herding replay, GFC and GRD around a cross-entropy host, Eq. 14."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -33,13 +32,10 @@ class Losses(NamedTuple):
 
 FORMS: dict[str, Losses | None] = {
     "default": Losses("balanced", "balanced", normalise=True, average="present"),
-    "paper": Losses(
-        1.0, 1.0, normalise=False, average="seen"
-    ),  # Eq. 9, 13 as printed; the paper prints no α
+    # Eq. 9 and 13 as printed; the paper prints no α
+    "paper": Losses(1.0, 1.0, normalise=False, average="seen"),
     "official": None,  # `official_hfc`: the weights are inside
 }
-
-
 GRADIENT_WEIGHTS = {
     "both": "in L_FC and L_RD",
     "compensation": "in L_FC alone",
@@ -89,10 +85,8 @@ class HFCStrategy(IncrementalTemplate):
         plugins: Further plugins; the list is not changed.
         evaluator: Avalanche's evaluation plugin with metrics and loggers.
         eval_every: Evaluate every so many epochs during training; -1 for never, see Avalanche.
-        recipe: The former name of `form`, deprecated: it warns and will be removed in the next
-            release.
-        **base_kwargs: `reset_optimizer` of `IncrementalTemplate` and further arguments of
-            Avalanche's SupervisedTemplate.
+        **base_kwargs: Further arguments of `IncrementalTemplate`, such as `reset_optimizer` and
+            `precision`, and of Avalanche's SupervisedTemplate.
 
     Raises:
         ValueError: If a value is not allowed or has no effect with the others.
@@ -107,7 +101,6 @@ class HFCStrategy(IncrementalTemplate):
     """
 
     settings: ClassVar[tuple[str, ...]] = ("optimizer_quirks",)
-    refused_options: ClassVar[tuple[str, ...]] = ("recipe",)  # no recipe has the earlier name
 
     def __init__(
         self,
@@ -133,12 +126,10 @@ class HFCStrategy(IncrementalTemplate):
         plugins: Sequence[BasePlugin] | None = None,
         evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
         eval_every: int = -1,
-        recipe: str | None = None,  # the name of `form` in version 0.1
         **base_kwargs: Any,
     ):
-        if recipe is not None:
-            form = renamed_form(recipe, form)
-        parts = loss_parts(
+        check_flags("HFCStrategy", optimizer_quirks=optimizer_quirks)
+        losses = losses_of(
             form,
             compensation_weight=compensation_weight,
             relation_weight=relation_weight,
@@ -147,59 +138,52 @@ class HFCStrategy(IncrementalTemplate):
             prototypes=prototypes,
             gradient_weights=gradient_weights,
         )
-        rule = "greedy" if parts else "icarl-code"  # the released code's herding goes with its loss
-        given = [*(plugins or ()), *quirk_parts(form, optimizer_quirks, optimizer, plugins or ())]
+        rule = (
+            "greedy" if losses else "icarl-code"
+        )  # the released code's herding goes with its loss
+        parts: list[BasePlugin] = [
+            HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule)
+        ]
+        if losses is None:
+            criterion = OfficialLossPlugin(eval_criterion=criterion)
+        else:
+            parts += loss_plugins(losses)
+        if optimizer_quirks:
+            check_quirks(form, optimizer)
+            parts.insert(0, OptimizerQuirksPlugin())
         super().__init__(
             model=model,
             optimizer=optimizer,
-            criterion=criterion if parts else OfficialLossPlugin(eval_criterion=criterion),
+            criterion=criterion,
             train_mb_size=train_mb_size,
             train_epochs=train_epochs,
             eval_mb_size=eval_mb_size,
             device=device,
-            plugins=[
-                *given,
-                HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule),
-                *parts,
-            ],
+            plugins=[*(plugins or ()), *parts],
             evaluator=evaluator,
             eval_every=eval_every,
-            drop_last=form == "official" if drop_last is None else drop_last,
+            drop_last=losses is None if drop_last is None else drop_last,
             **base_kwargs,
         )
         self.form, self.optimizer_quirks = form, optimizer_quirks
 
 
-def renamed_form(recipe: str, form: str) -> str:
-    """What `recipe`, the name of `form` in version 0.1, was given."""
-    if form != "default":
-        raise TypeError(f"HFCStrategy: form={form!r} and recipe={recipe!r}. Leave out recipe.")
-    warnings.warn(
-        f"HFCStrategy(recipe={recipe!r}) is now HFCStrategy(form={recipe!r}); `recipe` will be "
-        "removed in the next release.",
-        FutureWarning,
-        stacklevel=4,
-    )
-    return recipe
-
-
-def loss_parts(form: str, **given: Any) -> list[BasePlugin]:
-    """The two loss plugins of a form; none for "official", whose loss is one piece.
-
-    Args:
-        form: A key of `FORMS`.
-        **given: Fields of `Losses`; None takes that of the form.
-    """
+def losses_of(form: str, **given: Any) -> Losses | None:
+    """The losses of a form, with the values that are not None; None for "official"."""
     losses = lookup(FORMS, form, "form")
     changed = {name: value for name, value in given.items() if value is not None}
-    if losses is None:
-        if changed:
-            raise ValueError(
-                f"Form 'official' has its weights inside: leave out {' and '.join(changed)}, got "
-                f"{' and '.join(map(repr, changed.values()))}."
-            )
-        return []
-    losses = losses._replace(**changed)
+    if losses is not None:
+        return losses._replace(**changed)
+    if changed:
+        raise ValueError(
+            f"Form 'official' has its weights inside: leave out {' and '.join(changed)}, got "
+            f"{' and '.join(map(repr, changed.values()))}."
+        )
+    return None
+
+
+def loss_plugins(losses: Losses) -> list[BasePlugin]:
+    """L_FC and L_RD of Eq. 14."""
     lookup(GRADIENT_WEIGHTS, losses.gradient_weights, "gradient_weights")
     return [
         GFCPlugin(
@@ -216,27 +200,15 @@ def loss_parts(form: str, **given: Any) -> list[BasePlugin]:
     ]
 
 
-def quirk_parts(
-    form: str, asked: bool, optimizer: Optimizer, plugins: Sequence[BasePlugin]
-) -> list[BasePlugin]:
-    """The plugin of `optimizer_quirks`, where it is asked for and can act."""
-    check_flags("HFCStrategy", optimizer_quirks=asked)
-    if not asked:
-        return []
+def check_quirks(form: str, optimizer: Optimizer) -> None:
+    """Raise a ValueError where `optimizer_quirks` would do nothing."""
     if form != "official":
         raise ValueError(
             f"HFCStrategy: optimizer_quirks=True acts only with form='official', got form={form!r}."
         )
-    if any(isinstance(plugin, OptimizerQuirksPlugin) for plugin in plugins):
-        raise ValueError(
-            "HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the "
-            "plugins. Leave one of them out."
-        )
     if not further_groups(optimizer):
         raise ValueError(
             "HFCStrategy: optimizer_quirks=True needs TSA, token and head in a second parameter "
-            "group of the optimizer; this one has a "
-            "single group. `official_parts()` gives such an optimizer; in a recipe, a "
-            "train.head_lr_factor other than 1 does."
+            "group of the optimizer; this one has a single group. `official_parts()` gives such an "
+            "optimizer; in a recipe, a train.head_lr_factor other than 1 does."
         )
-    return [OptimizerQuirksPlugin()]

@@ -27,10 +27,6 @@ from avalanche_hfc.strategies._base.replay import NMEMethod
 OUTPUTS = {"sigmoid": "the original", "softmax": "cross-entropy and distillation at temperature 2"}
 DIVISORS = {"seen": "the classes seen", "all": "all classes of the benchmark"}
 COLUMNS = {"seen": "a column comes with its class", "all": "as the original, from the start"}
-FORMS = {
-    "split": "labels for L_FC, teacher for L_RD",
-    "mixed": "the mixed targets stay, L_RD is added",
-}
 
 
 def all_classes(head: GrowingLinear) -> AllClassesLinear:
@@ -41,7 +37,8 @@ class ICaRL(NMEMethod):
     """iCaRL: binary cross-entropy to labels and teacher, and nearest-mean-of-exemplars prediction.
 
     L = mean BCE(z, q; S), where q is the teacher's sigmoid in old columns and the label in new
-    ones; the label of an exemplar is not used. New rows of the head start with N(0, 1/D) and bias
+    ones; the label of an exemplar is not used. With L_RD, labels are the targets of all columns,
+    and the teacher is in L_RD alone. New rows of the head start with N(0, 1/D) and bias
     0, as the original's on CIFAR.
 
     Args:
@@ -55,9 +52,6 @@ class ICaRL(NMEMethod):
         columns: ``"seen"``: the head grows with the classes. ``"all"``: it has a column for every
             class of the benchmark from the first step on, as the original network, and those of
             classes to come are trained towards 0; evaluation does not see them.
-        form: With ``losses="grd"`` or ``"hfc"``: ``"split"`` uses labels in all columns for L_FC
-            and the teacher for L_RD, which adds supervision; ``"mixed"`` keeps the mixed targets
-            and adds L_RD.
         inference: ``"nme"``: the nearest mean of exemplars. ``"head"``: the largest logit.
         **kwargs: `flip` (average the means with those of mirrored exemplars); arguments of
             `HerdingReplay` (memory and losses) and of Avalanche's SupervisedTemplate.
@@ -66,7 +60,7 @@ class ICaRL(NMEMethod):
         ValueError: If a value is not allowed or has no effect with the others.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "columns", "form")
+    settings: ClassVar[tuple[str, ...]] = ("outputs", "divisor", "columns")
     distils = True
     head_start = "normal"
 
@@ -76,7 +70,6 @@ class ICaRL(NMEMethod):
         outputs: str = "sigmoid",
         divisor: str = "seen",
         columns: str = "seen",
-        form: str = "split",
         inference: str = "nme",
         model: Module,
         optimizer: Optimizer,
@@ -85,23 +78,15 @@ class ICaRL(NMEMethod):
         lookup(OUTPUTS, outputs, "outputs")
         lookup(DIVISORS, divisor, "divisor")
         lookup(COLUMNS, columns, "columns")
-        lookup(FORMS, form, "form")
         self.outputs = outputs
         self.divisor = divisor
         self.columns = columns
-        self.form = form
         self.all_logits: Tensor | None = None  # of the batch, with columns of classes to come
         if columns == "all":
             put_head("ICaRL", model, optimizer, AllClassesLinear, all_classes)
         super().__init__(model=model, optimizer=optimizer, inference=inference, **kwargs)
         self._check_effect("divisor", divisor != "seen", outputs == "sigmoid", "outputs='sigmoid'")
         self._check_effect("columns", columns != "seen", divisor == "all", "divisor='all'")
-        self._check_effect(
-            "form",
-            form != "split",
-            outputs == "sigmoid" and self.relates,
-            "outputs='sigmoid' and losses='grd' or 'hfc'",
-        )
 
     def _check_effect(self, option: str, asked: bool, acts: bool, where: str) -> None:
         if asked and not acts:
@@ -119,7 +104,7 @@ class ICaRL(NMEMethod):
     @property
     def splits(self) -> bool:
         """Whether labels and teacher are terms of their own."""
-        return self.outputs == "softmax" or (self.relates and self.form == "split")
+        return self.outputs == "softmax" or self.relates
 
     def _before_training_exp(self, **kwargs: object) -> None:
         if self.columns == "all":

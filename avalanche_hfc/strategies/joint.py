@@ -20,28 +20,25 @@ from avalanche_hfc.strategies._base.state import load_model
 class JointTraining(Method):
     """Joint training on the data of all steps so far, an upper bound for incremental methods.
 
-    Each step minimises the cross-entropy over the classes seen. There is no `mem_size`, because
+    Each step minimises the cross-entropy over the classes seen, from the weights that the model has
+    at construction and with a fresh optimizer. There is no `mem_size`, because
     every image is kept, and no `losses`, because no class is old.
 
     Args:
         model: The model to train.
         optimizer: An optimizer over the parameters of the model.
         criterion: Loss used in evaluation only.
-        from_scratch: Start each step from the weights that the model has at construction; the
-            optimizer's moments are then cleared whatever `reset_optimizer` is. With False the model
-            continues from the previous step.
         **kwargs: Arguments of `IncrementalTemplate` and of Avalanche's SupervisedTemplate.
 
     Raises:
         TypeError: If `losses` or `gradient` is given.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("from_scratch",)
     refused_options: ClassVar[tuple[str, ...]] = ("losses", "gradient")
     upper_bound = True
     trains_on_all_seen = True
 
-    def __init__(self, *, model: Any, from_scratch: bool = True, **kwargs: Any):
+    def __init__(self, *, model: Any, **kwargs: Any):
         unusable = [name for name in self.refused_options if name in kwargs]
         if unusable:
             raise TypeError(
@@ -50,8 +47,7 @@ class JointTraining(Method):
             )
         memory = HerdingReplayPlugin(per_class=sys.maxsize, rule="first")
         super().__init__(model=model, memory=memory, **kwargs)
-        self.from_scratch = from_scratch
-        self._initial = copy.deepcopy(dict(model.state_dict())) if from_scratch else None
+        self._initial = copy.deepcopy(dict(model.state_dict()))
 
     @property
     def num_old(self) -> int:
@@ -61,7 +57,7 @@ class JointTraining(Method):
         return {}  # every image is kept, none is chosen
 
     def begin_step(self, **kwargs: object) -> None:
-        if self._initial is not None and StepTable.of(self).current > 0:
+        if StepTable.of(self).current > 0:
             model: Any = self.model
             load_model(model, copy.deepcopy(self._initial))
             avalanche_model_adaptation(

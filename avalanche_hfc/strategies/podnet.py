@@ -27,8 +27,8 @@ class PODNet(ProxyMethod):
         spatial_weight: λ_c. By default 3, or 5 with ``inference="nme"`` (CIFAR-100).
         flat_weight: λ_f.
         inference: ``"head"``: the largest logit. ``"nme"``: the nearest mean of exemplars.
-        **kwargs: `nca` (``"code"`` or ``"paper"``), `num_proxies`,
-            `tune_epochs`, `tune_lr`, `tune_mode`, `herd_again`, `scale_lr` and `flip`; arguments of
+        **kwargs: `nca` (``"code"`` or ``"paper"``), `tune_epochs`,
+            `tune_lr`, `tune_mode`, `herd_again`, `scale_lr` and `flip`; arguments of
             `HerdingReplay` (memory and losses) and of Avalanche's SupervisedTemplate.
 
     Raises:

@@ -12,6 +12,7 @@ from avalanche_hfc.losses import controlled_transfer, cross_space_clustering
 from avalanche_hfc.strategies._base.checks import check_numbers
 from avalanche_hfc.strategies.podnet import PODNet
 
+TRANSFER_WEIGHT = 1.5  # of CT: published, CSCCT's code
 REDUCTIONS = {
     "elements": "the mean over all pairs, as released: tiny",
     "rows": "the mean over new samples",
@@ -21,14 +22,13 @@ REDUCTIONS = {
 class PODNetCSCCT(PODNet):
     """PODNet with CSCCT: cross-space clustering (CSC) and controlled transfer (CT) of features.
 
-    Both are added to PODNet's losses in the main phase.
+    Both are added to PODNet's losses in the main phase, CT with weight 1.5.
 
     Args:
         model: The model to train, with `embed`, `classify` and `features`.
         optimizer: An optimizer over the parameters of the model.
         criterion: Loss used in evaluation only.
         clustering_weight: Weight of CSC, see `cross_space_clustering`.
-        transfer_weight: Weight of CT, see `controlled_transfer`.
         reduction: ``"elements"``: CT is the mean over all pairs, as in the released code, which
             makes it tiny. ``"rows"``: the mean over new samples.
         **kwargs: Arguments of `PODNet`.
@@ -37,22 +37,18 @@ class PODNetCSCCT(PODNet):
         ValueError: If a value is not allowed.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("clustering_weight", "transfer_weight", "reduction")
+    settings: ClassVar[tuple[str, ...]] = ("clustering_weight", "reduction")
 
     def __init__(
         self,
         *,
         clustering_weight: float | int = 3.0,
-        transfer_weight: float | int = 1.5,
         reduction: str = "elements",
         **kwargs: Any,
     ):
-        check_numbers(
-            "PODNetCSCCT", clustering_weight=clustering_weight, transfer_weight=transfer_weight
-        )
+        check_numbers("PODNetCSCCT", clustering_weight=clustering_weight)
         lookup(REDUCTIONS, reduction, "reduction")
         self.clustering_weight = clustering_weight
-        self.transfer_weight = transfer_weight
         self.reduction: Any = reduction
         super().__init__(**kwargs)
 
@@ -68,5 +64,5 @@ class PODNetCSCCT(PODNet):
         transfer = controlled_transfer(own, teacher, targets, steps, reduction=self.reduction)
         return terms | {
             "clustering": self.clustering_weight * cross_space_clustering(own, teacher, targets),
-            "transfer": self.transfer_weight * transfer,
+            "transfer": TRANSFER_WEIGHT * transfer,
         }

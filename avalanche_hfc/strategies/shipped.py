@@ -44,7 +44,7 @@ from avalanche_hfc.compat import (
 )
 from avalanche_hfc.models import EmbeddingModel
 from avalanche_hfc.plugins.herding import checked_budget
-from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.hosts import Criterion, check_criterion
 
 Number = float | int
 
@@ -138,17 +138,9 @@ class ComparisonRow(SupervisedTemplate):
     def _check_plain(self, criterion: Criterion) -> None:
         """Raise where the host would leave out what is special about a criterion."""
         try:
-            Host.check_criterion(criterion)
+            check_criterion(criterion)
         except ValueError as error:
             raise ValueError(f"{type(self).__name__} has a loss of its own: {error}.") from None
-
-
-def check_least(name: str, value: Number, least: Number, *, excluded: bool = False) -> None:
-    """Raise unless value ≥ least; with `excluded`, unless it is above."""
-    if not (value > least if excluded else value >= least):  # NaN is refused, too
-        raise ValueError(
-            f"{name} must be {'above' if excluded else 'at least'} {least}, got {value!r}."
-        )
 
 
 # Without a memory
@@ -180,13 +172,8 @@ class _LwFRow(ComparisonRow):
 
     needs = (TASK_LABELS,)
 
-    def __init__(
-        self, *, alpha: Number | Sequence[Number] = 1.0, temperature: Number = 2.0, **common: Any
-    ):
-        for weight in alpha if isinstance(alpha, Sequence) else [alpha]:
-            check_least("alpha", weight, 0)
-        check_least("temperature", temperature, 0, excluded=True)
-        super().__init__(host_options={"alpha": alpha, "temperature": temperature}, **common)
+    def __init__(self, *, alpha: Number | Sequence[Number] = 1.0, **common: Any):
+        super().__init__(host_options={"alpha": alpha, "temperature": 2.0}, **common)
 
 
 class ShippedLwF(_LwFRow, LwF):
@@ -198,32 +185,12 @@ class FixedLwF(_LwFRow, RepairedLwF):
 
 
 class ShippedEWC(ComparisonRow, EWC):
-    """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance.
-    `ewc_lambda` 1 is Avalanche's own baseline's.
+    """EWC (Kirkpatrick et al., 2017) with the squared gradient of a batch as importance, kept for
+    each step. `ewc_lambda` 1 is Avalanche's own baseline's.
     """
 
-    def __init__(
-        self,
-        *,
-        ewc_lambda: Number = 1.0,
-        mode: str = "separate",
-        decay_factor: Number | None = None,
-        keep_importance_data: bool = False,
-        **common: Any,
-    ):
-        check_least("ewc_lambda", ewc_lambda, 0)
-        if (mode, decay_factor is None) not in {("separate", True), ("online", False)}:
-            raise ValueError(
-                "Give mode='separate' alone or mode='online' with decay_factor; got "
-                f"{mode!r}, decay_factor={decay_factor!r}."
-            )
-        options = dict(
-            ewc_lambda=ewc_lambda,
-            mode=mode,
-            decay_factor=decay_factor,
-            keep_importance_data=keep_importance_data,
-        )
-        super().__init__(host_options=options, **common)
+    def __init__(self, *, ewc_lambda: Number = 1.0, **common: Any):
+        super().__init__(host_options={"ewc_lambda": ewc_lambda}, **common)
 
 
 # With a memory: `mem_size` exemplars in total, 2000 if not specified
@@ -239,50 +206,40 @@ class ShippedReplay(ComparisonRow, Replay):
 
 
 class _ReplayLoopRow(ComparisonRow):
-    """A host that replays nothing, and says nothing, while its memory holds fewer than
-    `batch_size_mem` images.
-
-    `batch_size_mem=None` is min(train_mb_size, mem_size), which the memory holds after the first
-    step unless that has fewer images.
+    """A host that replays nothing, and says nothing, while its memory holds fewer images than its
+    batch of exemplars: here that is min(train_mb_size, mem_size), which the memory holds after the
+    first step unless that has fewer images.
     """
 
     def __init__(
         self,
         *,
         mem_size: int | None = None,
-        batch_size_mem: int | None = None,
         train_mb_size: int = 1,
         criterion: Criterion = CrossEntropyLoss(),  # noqa: B008
         host_options: Options | None = None,
         **common: Any,
     ):
         total = checked_budget(mem_size, None)["total"]
-        batch = min(train_mb_size, total) if batch_size_mem is None else batch_size_mem
-        if not 1 <= batch <= total:
-            raise ValueError(
-                f"batch_size_mem must be in 1…{total} (mem_size), got {batch}: a larger one "
-                "means no replay at all."
-            )
         self._check_plain(criterion)
-        options = {"mem_size": total, "batch_size_mem": batch, **(host_options or {})}
+        options = {"mem_size": total, "batch_size_mem": min(train_mb_size, total)}
         super().__init__(
-            train_mb_size=train_mb_size, criterion=criterion, host_options=options, **common
+            train_mb_size=train_mb_size,
+            criterion=criterion,
+            host_options=options | (host_options or {}),
+            **common,
         )
 
 
 class _DERRow(_ReplayLoopRow):
-    """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits, `beta` the
-    cross-entropy of exemplars; beta 0 is DER.
+    """DER++ (Buzzega et al., 2020): `alpha` weighs the squared error of logits; the cross-entropy
+    of exemplars has their weight 0.5.
     """
 
     needs = (TASK_LABELS,)
 
-    def __init__(
-        self, *, mem_size: int | None = None, alpha: Number = 0.1, beta: Number = 0.5, **common: Any
-    ):
-        check_least("alpha", alpha, 0)
-        check_least("beta", beta, 0)
-        super().__init__(mem_size=mem_size, host_options={"alpha": alpha, "beta": beta}, **common)
+    def __init__(self, *, mem_size: int | None = None, alpha: Number = 0.1, **common: Any):
+        super().__init__(mem_size=mem_size, host_options={"alpha": alpha, "beta": 0.5}, **common)
 
 
 class ShippedDER(_DERRow, DER):
@@ -329,28 +286,18 @@ class _ICaRLRow(ComparisonRow):
     The parts are `model.embed` and `model.head`, no copies: an optimizer over `model.parameters()`
     trains them. `strategy.model` is the host's own module around them; in eval mode it answers with
     negative distances. The memory holds ceil(mem_size / classes) of each class, which can be more
-    than `mem_size`; `fixed_memory=False`: `mem_size` of each.
+    than `mem_size`.
     """
 
     needs = (TASK_LABELS, BENCHMARK)
 
-    def __init__(
-        self,
-        *,
-        mem_size: int | None = None,
-        buffer_transform: Callable | None = None,
-        fixed_memory: bool = True,
-        **common: Any,
-    ):
+    def __init__(self, *, mem_size: int | None = None, **common: Any):
         peval_mode = common.pop("peval_mode", "epoch")  # which the host does not take
         lookup(dict.fromkeys(("epoch", "iteration")), peval_mode, "peval_mode")
-        options = {
-            "memory_size": checked_budget(mem_size, None)["total"],
-            "buffer_transform": buffer_transform,
-        }
-        super().__init__(host_options={**options, "fixed_memory": fixed_memory}, **common)
-        periodic = next(part for part in self.plugins if isinstance(part, PeriodicEval))
-        periodic.peval_mode = peval_mode
+        total = checked_budget(mem_size, None)["total"]
+        options = {"memory_size": total, "buffer_transform": None, "fixed_memory": True}
+        super().__init__(host_options=options, **common)
+        next(p for p in self.plugins if isinstance(p, PeriodicEval)).peval_mode = peval_mode
 
     def _trained(self, model: Module, criterion: Criterion) -> Options:
         self._check_plain(criterion)
@@ -378,10 +325,8 @@ class FixedICaRL(_ICaRLRow, RepairedICaRL):
 
 class _BiCRow(ComparisonRow):
     """BiC (Wu et al., 2019). Beside `mem_size` exemplars it keeps val_percentage · mem_size images,
-    never trained on, for the correction.
-
-    `T` is the temperature, `lamb` the weight of distillation (-1: share of the old classes), `lr`
-    that of `stage_2_epochs` of correction.
+    never trained on, for the correction, `stage_2_epochs` with learning rate `lr`. Temperature 2;
+    distillation has the share of the old classes as its weight.
     """
 
     needs = (TASK_LABELS, WRITABLE)
@@ -391,9 +336,7 @@ class _BiCRow(ComparisonRow):
         *,
         mem_size: int | None = None,
         val_percentage: Number = 0.1,
-        T: Number = 2,
         stage_2_epochs: int = 200,
-        lamb: Number = -1,
         lr: Number = 0.1,
         **common: Any,
     ):
@@ -403,17 +346,14 @@ class _BiCRow(ComparisonRow):
                 f"val_percentage must be in (0, 1), and 1 image or more of mem_size={total}; "
                 f"got {val_percentage!r}."
             )
-        check_least("T", T, 0, excluded=True)
-        check_least("stage_2_epochs", stage_2_epochs, 1)
-        check_least("lr", lr, 0, excluded=True)
-        options = dict(
-            mem_size=total,
-            val_percentage=val_percentage,
-            T=T,
-            stage_2_epochs=stage_2_epochs,
-            lamb=lamb,
-            lr=lr,
-        )
+        options = {
+            "mem_size": total,
+            "val_percentage": val_percentage,
+            "T": 2,
+            "stage_2_epochs": stage_2_epochs,
+            "lamb": -1,
+            "lr": lr,
+        }
         super().__init__(host_options=options, **common)
 
     @property

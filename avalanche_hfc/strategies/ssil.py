@@ -28,20 +28,16 @@ DRAWS = {
     "in-turn": "each exemplar once before any comes again",
     "repeated": "as released: some several times in an epoch, others not at all",
 }
-RELATIONS = {
-    "separated": "no softmax crosses the blocks",
-    "joint": "the softmax over all classes seen",
-}
 
 
 class SSIL(ReplayMethod):
     """SS-IL: a separated softmax for old and new classes, and distillation within each old step.
 
     L = mean CE(z, y; block of the sample) + Σ_{s<t} T² mean KL(softmax_{C_s} z°/T ‖ softmax_{C_s}
-    z/T) with T = 2; the blocks are the old and the new columns. An epoch is one pass over the new
-    data. The memory holds the first images of each class, exactly `mem_size` in total. New rows of
-    the head start as those of nn.Linear. A step with a single class cannot be learned, because its
-    softmax is 1; a warning says so.
+    z/T) with T = 2; the blocks are the old and the new columns, also in L_RD. An epoch
+    is one pass over the new data. The memory holds the first images of each class, exactly
+    `mem_size` in total. New rows of the head start as those of nn.Linear. A step with a single
+    class cannot be learned, because its softmax is 1; a warning says so.
 
     Args:
         model: The model to train.
@@ -53,8 +49,6 @@ class SSIL(ReplayMethod):
             ``"repeated"`` as in the released code, where an epoch draws from the memory repeated to
             the length of all training data, so that some come several times.
         lr_by_step: Divide the learning rate by the number of the step, counted from 1.
-        relation: Form of L_RD with ``losses="grd"`` or ``"hfc"``: ``"separated"`` within the
-            blocks, or ``"joint"`` over all classes seen.
         reset_optimizer: See `IncrementalTemplate`; False as in the original.
         drop_last: See `IncrementalTemplate`; True as in the original.
         **kwargs: Arguments of `HerdingReplay` (memory and losses) and of Avalanche's
@@ -68,7 +62,6 @@ class SSIL(ReplayMethod):
         "replay_mb_size",
         "replay_draws",
         "lr_by_step",
-        "relation_form",
     )
     distils = True
     head_start = "linear"
@@ -80,19 +73,14 @@ class SSIL(ReplayMethod):
         replay_mb_size: int | None = None,
         replay_draws: str = "in-turn",
         lr_by_step: bool = True,
-        relation: str = "separated",
         reset_optimizer: bool = False,
         drop_last: bool = True,
         **kwargs: Any,
     ):
         lookup(DRAWS, replay_draws, "replay_draws")
-        lookup(RELATIONS, relation, "relation")
         if replay_mb_size is not None:
             checked_count("SSIL", "replay_mb_size", replay_mb_size)
         super().__init__(reset_optimizer=reset_optimizer, drop_last=drop_last, **kwargs)
-        if relation != "separated" and not self.relates:
-            raise ValueError(f"SSIL: relation={relation!r} acts only with losses='grd' or 'hfc'.")
-        self.relation_form = relation
         self.replay_mb_size = replay_mb_size or max(self.train_mb_size // 4, 1)
         self.replay_draws = replay_draws
         self.lr_by_step = lr_by_step
@@ -132,7 +120,7 @@ class SSIL(ReplayMethod):
             drop_last=drop_last,
             length=num_images(self.experience) if self.replay_draws == "repeated" else None,
         )
-        data = self._flat(kwargs)
+        data = self.flat_data(kwargs)
         self.dataloader = self.loader_of(
             self.adapted_dataset if data is None else data, None, kwargs, batch_sampler=batches
         )
@@ -171,8 +159,6 @@ class SSIL(ReplayMethod):
         steps: Int[Tensor, "C"],
         weights: Float[Tensor, "b"],
     ) -> Float[Tensor, ""]:
-        if self.relation_form == "joint":
-            return super().relation(logits, targets, steps, weights)
         return separated_relation_distillation(
             logits, targets, self.teacher_logits(), steps, weights=weights
         )

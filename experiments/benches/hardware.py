@@ -113,7 +113,7 @@ def time_row(
 
 def epoch(strategy: HFCStrategy) -> None:
     """As a strategy trains its main epochs."""
-    with strategy.epoch_hardware(), strategy.precision.autocast():
+    with strategy.hardware.epoch(), strategy.hardware.precision.autocast():
         strategy.training_epoch()
 
 

@@ -1,7 +1,5 @@
 """The figures of the page, from the committed rows."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -17,22 +15,22 @@ from avalanche_hfc.lab.tables import EIGHT, HOSTS, PRACTICAL
 from avalanche_hfc.report.figures import (
     FOR_PRINT,
     HEAT,
-    PRINT,
+    TEXT,
     Curve,
     LineKey,
     Panel,
     as_png,
     assign_colours,
     draw,
-    text_settings,
 )
 from avalanche_hfc.report.numbers import shared_class_table
+from avalanche_hfc.report.table_figures import DEMO_LOOK as LOOK
+from avalanche_hfc.report.table_figures import accuracy_points, point
 from real_images.claims import difference, over, recipes_of, with_losses
 from real_images.rows import MAPPED
 from real_images.tables import COMPARISON, NO_LOGITS, PLUG_AND_PLAY, rows_shown
 
 COLORS = 64  # of the palette: a quarter of the file size, no visible difference
-LOOK = replace(FOR_PRINT, width=680)
 NUM_BEST = 8  # curves of the methods with the highest average
 OTHER_CURVES = ("hfc", "herding-replay", "ncm")  # drawn whatever their average is
 FORMS = ("hfc-paper", "hfc-official")  # of HFC, which has a curve
@@ -64,9 +62,8 @@ def accuracy_figure(steps: pd.DataFrame) -> Figure | None:
     colours = assign_colours(map(LineKey, rows))
     curves = []
     for row in rows:
-        seeds = own[own["row"] == row].groupby("classes")["accuracy"]
-        if len(seeds):
-            points = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std()}) * 100
+        points = accuracy_points(own[own["row"] == row])
+        if len(points):
             curves.append(Curve(row, points, colours[LineKey(row)]))
     ticks = [(int(seen), str(seen)) for seen in sorted(own["classes"].unique())]
     title = "Accuracy on all classes seen, %"
@@ -89,29 +86,23 @@ def class_figure(steps: pd.DataFrame, classes: pd.DataFrame, name: str) -> Figur
         for seed, own in classes[classes["recipe"] == name].groupby("seed")
     ]
     table, _ = shared_class_table(runs)
-    if table is None:
-        return None
-    return heat_map(table, [str(step + 1) for step in table.columns], "after step")
+    return None if table is None else heat_map(table)
 
 
-def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str) -> Figure:
+def heat_map(table: pd.DataFrame) -> Figure:
     """Fractions as colours, empty where there is none.
 
-    `table` has a row per class in the order of arrival, with the index brought_in, class, name;
-    `corner` says what the columns are.
+    `table` has a row per class in the order of arrival, with the index brought_in, class, name,
+    and a column per step.
     """
-    num_classes, num_columns = table.shape
-    row = 22 if num_classes <= 30 else 13 if num_classes <= 150 else 4
+    columns = [str(step + 1) for step in table.columns]
     names = [str(name) for name in table.index.get_level_values("name")]
-    texts = text_settings(names, LOOK.font_size if row > 20 else 10)
-    with rc_context({**texts, "text.color": LOOK.palette.ink}):
-        left, width, height = (
-            20 + 7.5 * max(map(len, names)),
-            60 * min(num_columns, 12),
-            row * num_classes,
-        )
+    arrivals = table.index.get_level_values("brought_in")
+    font = {"font.size": LOOK.font_size, "axes.titlesize": LOOK.font_size}
+    with rc_context({**TEXT, **font, "text.color": LOOK.ink}):
+        left, width, height = 20 + 7.5 * max(map(len, names)), 60 * len(columns), 22 * len(names)
         size = (left + width + 90, height + 70)
-        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=LOOK.palette.ground)
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, facecolor=LOOK.ground)
         axes = figure.add_axes((left / size[0], 50 / size[1], width / size[0], height / size[1]))
         picture = axes.imshow(
             table,
@@ -121,27 +112,14 @@ def heat_map(table: pd.DataFrame, columns: Sequence[str], corner: str) -> Figure
             aspect="auto",
             interpolation="nearest",
         )
-        every = -(-num_columns // 30)
-        axes.set_xticks(range(0, num_columns, every), columns[::every])
-        arrivals = table.index.get_level_values("brought_in")
-        firsts = [
-            row_index
-            for row_index in range(num_classes)
-            if not row_index or arrivals[row_index] != arrivals[row_index - 1]
-        ]
-        named = range(num_classes) if row > 4 else firsts  # a thousand names cannot be read
-        axes.set_yticks(
-            named,
-            [
-                names[row_index] if row > 4 else f"from step {arrivals[row_index] + 1}"
-                for row_index in named
-            ],
-        )
-        axes.set_xlabel(corner, color=LOOK.palette.muted)
-        axes.tick_params(colors=LOOK.palette.muted, length=0)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xlabel("after step", color=LOOK.muted)
+        axes.tick_params(colors=LOOK.muted, length=0)
         axes.spines[:].set_visible(False)
-        for row_index in firsts[1:]:
-            axes.axhline(row_index - 0.5, color=LOOK.palette.ground, linewidth=2)
+        for row in range(1, len(names)):
+            if arrivals[row] != arrivals[row - 1]:
+                axes.axhline(row - 0.5, color=LOOK.ground, linewidth=2)
         beside = figure.add_axes(
             ((left + width + 16) / size[0], 50 / size[1], 12 / size[0], min(height, 240) / size[1])
         )
@@ -174,7 +152,7 @@ def fh_figure(runs: pd.DataFrame) -> Figure | None:
             Panel(
                 title,
                 [
-                    Curve(label, at(x, y), colours[LineKey(label)])
+                    Curve(label, point(x, y), colours[LineKey(label)])
                     for label, (x, _, y, _) in points.items()
                 ],
                 xlabel,
@@ -186,9 +164,9 @@ def fh_figure(runs: pd.DataFrame) -> Figure | None:
         height=380,
     )
     for axes, points in zip(figure.axes, panels.values(), strict=True):
-        axes.axhline(0, color=PRINT.muted, linewidth=1, zorder=0)
+        axes.axhline(0, color=LOOK.muted, linewidth=1, zorder=0)
         for label, (x, wide, y, high) in points.items():
-            hue = PRINT.series[colours[LineKey(label)] % len(PRINT.series)]
+            hue = LOOK.series[colours[LineKey(label)] % len(LOOK.series)]
             axes.errorbar(x, y, yerr=high, xerr=wide, color=hue, linewidth=1, zorder=1)
     return figure
 
@@ -199,11 +177,6 @@ def whole(points: Points) -> tuple[float, float]:
     highest = max(y + high for _, _, y, high in points.values())
     margin = 0.05 * (highest - lowest)
     return lowest - margin, highest + margin
-
-
-def at(x: float, y: float) -> pd.DataFrame:
-    """A curve of one point."""
-    return pd.DataFrame({"mean": [y], "std": [float("nan")]}, index=[x])
 
 
 def leads(runs: pd.DataFrame) -> Points:

@@ -8,8 +8,7 @@ import pandas as pd
 
 from avalanche_hfc._names import joined
 from avalanche_hfc.lab.options import UPPER_BOUNDS
-from avalanche_hfc.report.paper_table import paper_of
-from avalanche_hfc.report.tables import markdown, measures_grid
+from avalanche_hfc.report.tables import markdown, measures_grid, paper_of
 from real_images.claims import (
     BRACKETS,
     BRACKETS_OF_ONE,

@@ -23,7 +23,7 @@ from avalanche_hfc.lab.run_folder import (
     settings,
 )
 from avalanche_hfc.lab.tables import tables_of
-from avalanche_hfc.report.paper_table import values_of
+from avalanche_hfc.report.tables import values_of
 
 MEASURES = ("average", "last", "average_nme", "last_nme", "forgetting", "fh", "seconds")
 VERSIONS = ("avalanche_hfc", "avalanche-lib", "torch", "torchvision", "timm", "numpy", "python")

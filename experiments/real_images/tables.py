@@ -10,14 +10,15 @@ import pandas as pd
 from avalanche_hfc.lab import TableCell
 from avalanche_hfc.lab.options import UPPER_BOUNDS
 from avalanche_hfc.lab.tables import ALL_TABLES
-from avalanche_hfc.report.paper_table import form_of, table_of
 from avalanche_hfc.report.tables import (
     NOTHING,
     Grid,
     comparison_grid,
+    form_of,
     markdown,
     measures_grid,
     number,
+    table_of,
 )
 
 PROTOCOL = ["backbone", "dataset", "base_fraction", "num_steps", "mem_size", "per_class"]

@@ -17,7 +17,8 @@ import pytest
 from synthetic_runs import HUNDRED, METHODS, write_runs
 from waiting import PATIENCE
 
-from avalanche_hfc.report.page import as_html, make_report
+from avalanche_hfc.report.page import as_html
+from avalanche_hfc.report.sections import make_report
 
 BROWSER = next(
     filter(
@@ -105,7 +106,7 @@ def test_no_table_is_wider_than_its_page(view):
 
 def test_every_figure_and_picture_is_there(view):
     width, _, found, _ = view
-    assert len(found["plots"]) == 4 and min(found["plots"]) > 0.8 * min(width, 1040)
+    assert len(found["plots"]) == 3 and min(found["plots"]) > 0.8 * min(width, 1040)
     assert len(found["images"]) == 96 and min(found["images"]) > 0 and found["namelessImages"] == 0
 
 

@@ -17,11 +17,6 @@ from torch.utils.data import DataLoader
 from avalanche_hfc import compat
 
 
-def test_shipped_bic_passes_an_argument_torch_has_removed(benchmark):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'verbose'"):
-        train(strategy_of(BiC, network()), benchmark.train_stream[:2])
-
-
 def test_shipped_bic_distils_over_the_batch_at_a_temperature_of_two():
     torch.manual_seed(0)
     new, old = torch.randn(5, 3), torch.randn(5, 3)

@@ -197,6 +197,7 @@ ROWS = {
 }
 ENTRIES = OURS | ROWS
 QUICK = ("hfc", "icarl")  # the two that the quick tier holds to their contracts
+# of the others, those with HFC's losses and Avalanche's own belong to the slow tier
 
 
 class Case(NamedTuple):
@@ -247,6 +248,8 @@ def every(check: Callable) -> Callable:
         marks = [pytest.mark.skip(reason=f"{case.name}: {reason}")] if reason else []
         if case.name in QUICK:
             marks.append(pytest.mark.quick)
+        elif case.losses == "hfc" or not case.ours:
+            marks.append(pytest.mark.slow)
         return pytest.param(case, id=str(case), marks=marks)
 
     CHECKS.append(name)

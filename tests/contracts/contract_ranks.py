@@ -26,18 +26,17 @@ from waiting import PATIENCE
 from avalanche_hfc.benchmarks import SplitBenchmark
 from avalanche_hfc.benchmarks.sources import FileImages, Source
 from avalanche_hfc.lab import override, recipe
-from avalanche_hfc.lab.build import Built
+from avalanche_hfc.lab.build import Built, runnable
 from avalanche_hfc.lab.overrides import with_data
 from avalanche_hfc.lab.progress import Progress
-from avalanche_hfc.lab.protocol import runnable
 from avalanche_hfc.lab.ranks import on_first
 from avalanche_hfc.lab.record import judge
 from avalanche_hfc.lab.run import run
 from avalanche_hfc.models import TSAViT
 from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
+from avalanche_hfc.plugins.ranked import PhasePlugin
 from avalanche_hfc.ranks import Share, agree, arrange_layers, with_batches, world
-from avalanche_hfc.strategies._base.phases import PhasePlugin
-from avalanche_hfc.strategies._base.template import IncrementalTemplate
+from avalanche_hfc.strategies._base.shares import SharedBatches
 
 HERE = Path(__file__).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -52,12 +51,15 @@ BATCH = 9  # of 10 images, then of 20: last batches of 1 and 2, fewer than 2 and
 @contextmanager
 def no_gathering():
     """Each rank computes its loss from its own rows, as plain DistributedDataParallel would."""
-    gather, scale = Share.gather, Share.scale
-    Share.gather, Share.scale = (lambda share, rows: rows[: share.own]), 1
+    gather, backpropagate = Share.gather, SharedBatches.backpropagate
+    Share.gather = lambda share, rows: rows[: share.own]
+    SharedBatches.backpropagate = lambda strategy, loss, module: strategy.gradient_mean.backward(
+        loss, module
+    )
     try:
         yield
     finally:
-        Share.gather, Share.scale = gather, scale
+        Share.gather, SharedBatches.backpropagate = gather, backpropagate
 
 
 class Turned:
@@ -76,14 +78,14 @@ class Turned:
 @contextmanager
 def turned_rows():
     """One rank sums up the same rows in another order: all that differs is rounding."""
-    shared = IncrementalTemplate.shared
-    IncrementalTemplate.shared = lambda strategy, loader: with_batches(
+    shared = SharedBatches.shared
+    SharedBatches.shared = lambda strategy, loader: with_batches(
         loader, Turned(loader.batch_sampler)
     )
     try:
         yield
     finally:
-        IncrementalTemplate.shared = shared
+        SharedBatches.shared = shared
 
 
 CHANGES = {"": nullcontext, "no gathering": no_gathering, "turned rows": turned_rows}

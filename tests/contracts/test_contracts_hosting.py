@@ -154,7 +154,7 @@ def test_the_teacher_of_a_model_with_two_classifiers_answers_with_the_trained_on
     teacher.hold(TrainEvalModel(body, head, NCMClassifier()), step=0)
     x = torch.randn(4, 1, 8, 8)
     expected = head(body.eval()(x))
-    assert torch.equal(teacher.logits(x, lambda model, x: model(x)), expected)
+    assert torch.equal(teacher.output(x, lambda model, x: model(x)), expected)
     assert not body.training and not head.training
 
 
@@ -311,16 +311,18 @@ def test_a_cross_entropy_with_a_forward_of_its_own_is_refused():
         FineTune(model=mlp(), optimizer=sgd(mlp()), criterion=Doubled())
 
 
-def test_herding_replay_says_whether_a_host_has_a_memory_or_is_not_known():
+def test_herding_replay_is_refused_in_a_host_that_may_have_a_memory():
     model = mlp()
     common = dict(model=model, optimizer=sgd(model), criterion=CE(), evaluator=None)
     unknown = SynapticIntelligence(
         **common, si_lambda=0.1, plugins=[HerdingReplayPlugin(mem_size=12)]
     )
-    with pytest.raises(ValueError, match="not known whether it keeps images.*takes_herding_repl"):
+    with pytest.raises(
+        ValueError, match="cannot act in SynapticIntelligence.*declare takes_herding_replay"
+    ):
         unknown.train(benchmark_of().train_stream[0])
     replay = build(case_of("avalanche-replay"), plugins=[HerdingReplayPlugin(mem_size=12)])
-    with pytest.raises(ValueError, match="keeps images of earlier steps itself"):
+    with pytest.raises(ValueError, match="HerdingReplayPlugin cannot act in ShippedReplay"):
         replay.train(benchmark_of().train_stream[0])
 
 

@@ -223,9 +223,13 @@ def test_a_run_goes_on_bit_for_bit_from_every_stop(case):
         {} if case.losses == "hfc" else later
     )  # other loss terms, the same stops: the second step will do
     for number, (moment, content) in enumerate({**everywhere, **in_second, **between}.items()):
-        step = min(moment[1], 2)
+        state = read(content)
+        start = state["clock"]["train_exp_counter"]
+        if moment[0] == "after_training_exp" and start == 3:
+            continue  # nothing is left to train
+        step = min(start, 2)
         seed(100 + number)
         fresh, *_ = with_cameras(case, ())
-        fresh.load_state_dict(read(content))
-        train(fresh, benchmark.train_stream[moment[1] : step + 1])
+        fresh.load_state_dict(state)
+        train(fresh, benchmark.train_stream[start : step + 1])
         assert differing(expected[step], left_by(fresh)) == [], moment

@@ -92,21 +92,6 @@ def test_the_numbers_are_those_of_the_run_folders(script, runs, tmp_path):
     assert settings[NAMES[1]]["method.name"] == "ranpac" and len(settings) == 2
 
 
-def test_the_classes_of_mapped_recipes_are_kept(script, runs, tmp_path, monkeypatch):
-    import real_images.rows
-
-    monkeypatch.setattr(real_images.rows, "MAPPED", {"ncm": NAMES[0]})
-    script("collect", runs / NAMES[0] / "1", "--out", tmp_path)
-    script("collect", runs, "--out", tmp_path)
-    classes = rows(tmp_path / "classes.csv")
-    assert {row["recipe"] for row in classes} == {NAMES[0]}
-    for seed in ("0", "1"):
-        own = [row for row in classes if row["seed"] == seed]
-        held = rows(runs / NAMES[0] / seed / "classes.csv")
-        for column in ("step", "class", "name", "brought_in", "correct", "total"):
-            assert [row[column] for row in own] == [row[column] for row in held]
-
-
 @pytest.mark.parametrize("written", range(4))
 def test_a_run_is_added_whole_after_a_kill_between_two_files(
     script, runs, tmp_path, monkeypatch, written
@@ -200,16 +185,6 @@ def test_rows_are_reproduced_or_the_difference_is_named(script, runs, tmp_path):
     assert code == 2 and "There are rows of: none." in err
 
 
-def test_another_version_of_the_package_is_no_excuse(script, runs, tmp_path):
-    script("collect", runs, "--out", tmp_path)
-    version = rows(tmp_path / "runs.csv")[0]["avalanche_hfc"]
-    text = (tmp_path / "runs.csv").read_text()
-    (tmp_path / "runs.csv").write_text(text.replace(f",{version},", ",0.0.1,"))
-    changed_row(tmp_path, "fh", "0.5")
-    code, out, _ = script("reproduce", tmp_path, "--recipe", NAMES[0])
-    assert code == 1 and f"avalanche_hfc was 0.0.1, is {version}." in out
-
-
 def test_the_committed_rows_on_digits_are_reproduced(script, tmp_path, monkeypatch):
     """Equal on the same kind of CPU with the same libraries; else the difference is named."""
     monkeypatch.syspath_prepend(str(EXPERIMENTS))
@@ -273,18 +248,6 @@ def test_the_runs_of_tables_that_have_no_rows_are_trained_and_added(
     assert code == 2 and "practical --scale demo" in err
 
 
-def test_a_run_that_several_tables_share_is_trained_with_the_first(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    from real_images.tables import SHOWN
-    from train_tables import runs_of_tables
-
-    runs = [(run.recipe.name, run.seed) for run in runs_of_tables(SHOWN, Path("runs"))]
-    assert len(runs) == len(set(runs))
-    first = {(entry.recipe, seed) for entry in SHOWN[0].cells for seed in range(5)}
-    assert set(runs[: len(first)]) == first
-    assert [seed for _, seed in runs[: len(first)]] == sorted(seed for _, seed in first)
-
-
 def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_path, monkeypatch):
     import avalanche_hfc.lab.published as tuned
 
@@ -293,24 +256,6 @@ def test_nothing_is_trained_on_test_images_before_its_row_is_tuned(script, tmp_p
         "train_tables", tmp_path, "--data", tmp_path, "--only", "memory --scale small"
     )
     assert code == 2 and "Not tuned yet: podnet." in err and not [*tmp_path.iterdir()]
-
-
-def test_rows_of_another_recipe_are_refused_before_anything_is_trained(
-    script, runs, tmp_path, monkeypatch
-):
-    """An option that did not exist when they were made does not make them another recipe's."""
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    from real_images import rows as kept
-
-    script("collect", runs, "--out", tmp_path)
-    before = kept.read(tmp_path)
-    own = before.recipes[NAMES[0]]
-    older = {leaf: value for leaf, value in own.items() if leaf != "train.tf32"}
-    kept.check_same({NAMES[0]: older}, before.recipes)
-    both = kept.merged(kept.Rows(before.files, before.recipes | {NAMES[0]: older}), before)
-    assert both.recipes[NAMES[0]] == older and both.files == before.files
-    with pytest.raises(ValueError, match=r"another recipe: train.epochs 77, now \d+"):
-        kept.check_same({NAMES[0]: own | {"train.epochs": 77}}, before.recipes)
 
 
 @pytest.mark.parametrize("name", ["train_tables", "reproduce"])

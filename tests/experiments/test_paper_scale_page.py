@@ -1,15 +1,18 @@
 """The page on the paper's own cells, and a cell trained again, from planted run folders."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from pages import tables
 
 from avalanche_hfc.lab import override, recipe
+from avalanche_hfc.lab.cli import commands
 
 ROOT = Path(__file__).parents[2]
 PRINTED = pd.read_csv(ROOT / "experiments" / "paper.csv")
@@ -113,6 +116,17 @@ def test_every_number_of_the_page_is_that_of_a_row(script, tmp_path):
     assert "`icarl`, memory: theirs ⌈M/K⌉ of each class; ours ⌊M/K⌋." in page
     assert "divided by the classes seen" not in page  # these recipes have the authors' value
     assert "`ssil`" not in page  # no row of it
+
+
+def test_the_table_shows_the_filled_cells_and_how_many_are_missing(tmp_path):
+    plant(tmp_path, ICARL, [0.9 - 0.04 * step for step in range(10)])
+    words = f"table plug-and-play --scale paper --no-run --out {tmp_path} --only icarl"
+    values = [word for leaf, value in FAST.items() for word in (f"--{leaf}", value)]
+    result = CliRunner().invoke(commands, [*words.split(), *values])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"\| icarl, resnet-32 \| ours, 1 seed \|.* 72\.0 \|", result.stdout)
+    assert re.search(r"\|  \| gap \|.* \+8\.1 \|", result.stdout)
+    assert "Not finished: 8 of 9 runs. " in result.stderr
 
 
 def test_without_a_finished_run_nothing_is_written(script, tmp_path):

@@ -131,22 +131,6 @@ def test_planted_wins_ties_and_losses_are_told_as_what_they_are(pages, tmp_path)
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_first_step_can_decide_the_average_and_the_sentences_say_so(pages, tmp_path):
-    """`bic` begins 30 points below all others, and is 5 points above HFC in each later step."""
-    rows = planted_rows.write(tmp_path / "rows", lasts(comparison(bic=55.0)))
-    steps, runs = (pd.read_csv(rows / f"{name}.csv") for name in ("steps", "runs"))
-    steps.loc[(steps["recipe"] == name_of("bic")) & (steps["step"] == 0), "accuracy"] -= 0.3
-    runs.loc[runs["recipe"] == name_of("bic"), "average"] -= 10
-    for name, table in (("steps", steps), ("runs", runs)):
-        table.to_csv(rows / f"{name}.csv", index=False)
-    part = below(pages(rows)["docs/results.md"], "### Methods compared").strip()
-    average, later, last = part.splitlines()[:3]
-    assert average.startswith("- By the average over steps HFC is the best; the other")
-    for line in (later, last):
-        assert "HFC is not the best: `bic` (+5.0 ± 0.0) is above it" in line
-
-
-@pytest.mark.usefixtures("no_figures")
 def test_a_best_method_is_called_the_best_and_stands_first(pages, tmp_path):
     made = pages(planted_rows.write(tmp_path / "rows", lasts(comparison(podnet=45.0, joint=90.0))))
     part = below(made["docs/results.md"], "### Methods compared")
@@ -172,17 +156,6 @@ def test_a_best_method_is_called_the_best_and_stands_first(pages, tmp_path):
     fh = {line[0].strip("`"): line[columns.index("fh")] for line in lines}
     without = {"ncm", "ranpac", "avalanche-icarl-fixed", "joint"}  # no logits, or one step
     assert {row for row, cell in fh.items() if cell == "–"} == without
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_the_readme_has_the_method_that_ends_highest_although_its_average_is_low(pages, tmp_path):
-    rows = planted_rows.write(tmp_path / "rows", lasts(comparison(icarl=43, bic=42, podnet=41)))
-    steps = pd.read_csv(rows / "steps.csv")
-    steps.loc[(steps["recipe"] == name_of("wa")) & (steps["step"] == 0), "accuracy"] = 0.1
-    steps.loc[(steps["recipe"] == name_of("wa")) & (steps["step"] == 2), "accuracy"] = 0.7
-    steps.to_csv(rows / "steps.csv", index=False)
-    shown = [line[0] for line in next(iter(tables(pages(rows)["README.md"]).values()))]
-    assert shown == ["`hfc`", "`icarl`", "`bic`", "`herding-replay`", "`ncm`", "`wa`"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -274,83 +247,6 @@ def test_one_seed_decides_nothing(pages, tmp_path):
     assert "+10.0" in {line[lead] for line in lines}  # no mark behind it
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_protocols_are_judged_each_by_itself_and_further_tables_are_shown(pages, tmp_path):
-    values = {}
-    for table in ("protocols", "memory", "initialisation", "order"):
-        for entry in ALL_TABLES[table]["small"]:
-            values[entry.recipe] = 50.0 if entry.cell.row == "hfc" else 40.0
-    values[name_of("foster", "b50-t5")] = 55.0
-    values |= {name: value - 15 for name, value in values.items() if "-random-" in name}
-    found = lasts(values, seeds=range(3))
-    beyond = {name_of("hfc", "b0-t10"): 1.0, name_of("foster", "b0-t10"): 80.0}
-    found |= lasts(beyond, seeds=[3])  # three seeds are asked for
-    medium = {entry.recipe: 30.0 for entry in ALL_TABLES["comparison"]["medium"]}
-    found |= lasts(medium | {"cifar100-b0-t10-podnet@medium": 33.0}, seeds=[0])
-    page = pages(planted_rows.write(tmp_path / "rows", found))["docs/results.md"]
-    protocols = below(page, "### Other protocols")
-    assert "In ten steps HFC is the best of these 7; " in protocols
-    assert "classes HFC is not the best: `foster` (+5.0 ± 0.0) is above it; " in protocols
-    claims = lists(page)
-    ten = item(claims["Confirmed"], "- In ten steps HFC has a higher average than")
-    assert "`foster` (+10.0 ± 0.0)" in ten
-    assert "`foster` (-5.0 ± 0.0)" in claims["The opposite found"]
-    (heading, lines), *_ = tables(below(page, "### Initial weights")).items()
-    lead = [cell.strip() for cell in heading.split("|")[1:-1]].index("Δ last")
-    assert {line[lead] for line in lines if "random" in line[1]} == {"+15.0 ± 0.0"}
-    weights = below(page, "### Initial weights")
-    assert "Δ: by how much the same method from `small-mae` leads, seed by seed" in weights
-    assert "Δ: by how much `hfc` leads" in below(page, "### Number of exemplars")
-    (_, lines), *_ = tables(below(page, "### Number of exemplars")).items()
-    assert [line[1] for line in lines if line[0] == "`hfc`"] == [
-        f"{count} per class" for count in (5, 10, 20, 50)
-    ]
-    order = below(page, "### Class orders, another one for each seed")
-    assert "seed 3, 4" in order  # five seeds are asked for
-    assert "Over five class orders" not in order  # nothing is said of three
-    medium = below(page, "### Methods compared, scale medium")
-    assert (
-        "With all 100 classes, by the average of one run each, HFC is not the best: `podnet` "
-        "(+3.0) is above it; "
-    ) in medium
-    assert "theirs minus that of HFC. A difference of one seed is not tested." in medium
-    assert "nan" not in medium
-    assert "over 1 seed:" in medium and "| `podnet` | **38.0** | **33.0** |" in medium
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_class_orders_are_judged_by_the_average_and_by_the_last_accuracy(pages, tmp_path):
-    values = comparison(bic=51.0, podnet=52.0)
-    values |= {entry.recipe: 40.0 for entry in ALL_TABLES["order"]["small"]}
-    values[name_of("orders-podnet")] = 47.0
-    values[name_of("orders-hfc")] = 45.0
-    rows = planted_rows.write(tmp_path / "rows", lasts(values))
-    runs = pd.read_csv(rows / "runs.csv")
-    runs.loc[runs["recipe"] == name_of("orders-podnet"), "average"] -= 5
-    runs.to_csv(rows / "runs.csv", index=False)
-    order = below(pages(rows)["docs/results.md"], "### Class orders, another one for each seed")
-    assert (
-        "Over five class orders, by the average, HFC is the best of these 4; `podnet` (-3.0 ± 0.0)"
-    ) in order
-    assert "By the last accuracy HFC is not the best: `podnet` (+2.0 ± 0.0) is above it" in order
-    absent = item(order, "Not trained here, and above HFC in the comparison of all methods: ")
-    assert absent.endswith(": `bic`.")  # podnet has rows here
-
-
-def test_the_figure_has_the_eight_with_the_highest_average_and_what_they_are_measured_against(
-    tmp_path,
-):
-    from real_images.figures import accuracy_figure
-
-    best = ("wa", "bic", "afc", "ssil", "podnet", "foster", "dytox", "avalanche-replay")
-    values = comparison(hfc=41.0, **{"hfc-paper": 90.0, "joint": 95.0})
-    values |= {name_of(row): 60.0 - place for place, row in enumerate(best)}
-    steps = pd.read_csv(planted_rows.write(tmp_path / "rows", lasts(values)) / "steps.csv")
-    texts = accuracy_figure(steps).legends[0].get_texts()
-    drawn = [text.get_text() for text in texts]
-    assert drawn == [*best, "hfc", "herding-replay", "ncm"]
-
-
 def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_path):
     def made(folder, **changed):
         values = comparison(**changed) | {name_of(f"{row}+hfc"): 43.0 for row in HOSTS}
@@ -369,15 +265,6 @@ def test_figures_are_small_show_the_rows_and_come_out_the_same_again(pages, tmp_
     assert first == again and all(len(png) < 60_000 for png in first.values())
     same = {name for name in first if first[name] == other[name]}
     assert same == {"docs/images/small-classes-herding-replay.png"}
-
-
-def test_the_figure_of_fh_leaves_out_rows_whose_outputs_are_no_logits(tmp_path):
-    from real_images.figures import leads
-    from real_images.page import read_committed
-
-    rows = planted_rows.write(tmp_path / "rows", lasts(comparison()))
-    found = leads(read_committed(rows).runs)
-    assert set(found) == {*EIGHT, "herding-replay", "frozen-replay", "wa"}
 
 
 def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_rows(
@@ -408,130 +295,6 @@ def test_the_script_replaces_the_marked_parts_alone_and_nothing_is_left_without_
     assert end.value.code == 2 and "README.md must have one part between" in capsys.readouterr().err
 
 
-def test_trials_are_shown_as_they_are_in_their_files(pages, tmp_path):
-    rows = tmp_path / "rows"
-    for folder in ("tuning", "augmentation", "image-size", "variants", "alignment"):
-        (rows / folder).mkdir(parents=True)
-    columns = ["row", "values", "seed", "average", "last", "fh"]
-    tuned = [("podnet", f"train.lr={lr}", 100, value, 1.0, 2.0) for lr, value in
-             (("1e-4", 41.2), ("5e-4", 47.7), ("1e-3", 39.9))] + [("ncm", "as it is", 100, 30.3, 1.0, 2.0)]  # fmt: skip
-    tuned.append(("podnet", "train.lr=2e-4", 100, 46.8, 5.0, 2.0))  # ends higher
-    tuned += [
-        ("wa", f"train.lr={lr}, method.clip_weights={clip}", 100, value, 1.0, 2.0)
-        for lr, clip, value in (("2e-4", "true, method.rule=first", 50.0), ("5e-4", "true", 40.0), ("1e-3", "false", 41.0))
-    ]  # fmt: skip
-    pd.DataFrame(tuned, columns=columns).to_csv(rows / "tuning" / "trials.csv", index=False)
-    tried = [
-        ("hfc", f"data.transforms={kind}, train.lr=5e-4", 100, value, 1.0, 2.0)
-        for kind, value in (("plain", 60.1), ("flip-crop", 58.3))
-    ]
-    pd.DataFrame(tried, columns=columns).to_csv(rows / "augmentation" / "trials.csv", index=False)
-    sizes = [
-        ("ncm", f"data.image_size={size}", 100, value, 1.0, 2.0, seconds)
-        for size, value, seconds in ((32, 40.4, 5.0), (64, 41.3, 19.5))
-    ]
-    pd.DataFrame(sizes, columns=[*columns, "seconds"]).to_csv(
-        rows / "image-size" / "trials.csv", index=False
-    )
-    forms = [
-        (row, values, seed, value + seed / 10, 40.0, 80.0)
-        for row, values, value in (
-            ("hfc", "as it is", 50.0),
-            ("hfc", "method.normalise=false", 48.0),
-        )
-        for seed in (0, 1, 2)
-    ]
-    pd.DataFrame(forms, columns=columns).to_csv(rows / "variants" / "variants.csv", index=False)
-    aligned = [
-        (training, 100, step, factor, accuracy, 9.0)
-        for training, second in (("AdamW", 0.994), ("SGD", 1.236))
-        for step, factor, accuracy in ((0, math.nan, 0.9), (1, second, 0.5), (2, 1.0, 0.4))
-    ]
-    names = ["training", "seed", "step", "factor", "accuracy", "seconds"]
-    pd.DataFrame(aligned, columns=names).to_csv(rows / "alignment/alignment.csv", index=False)
-    page = pages(rows)["docs/results.md"]
-    assert "## Real images\n" not in page
-    (heading, lines), *_ = tables(below(page, "### Weight alignment")).items()
-    assert "| average | γ, step 2 | γ, step 3 |" in heading
-    assert lines == [["AdamW", "60.0", "0.99", "1.00"], ["SGD", "60.0", "1.24", "1.00"]]
-    (_, lines), *_ = tables(below(page, "### Tuning")).items()
-    assert lines == [
-        ["`podnet`", "`train.lr=5e-4`", "47.7", "39.9", "4"],
-        ["`ncm`", "–", "30.3", "30.3", "1"],
-        [
-            "`wa`",
-            "`train.lr=2e-4, method.clip_weights=true, method.rule=first`",
-            "50.0",
-            "40.0",
-            "3",
-        ],
-    ]
-    assert "so that a wider grid might find a better one: `wa` (lowest train.lr)." in page
-    ends = "`podnet` with `train.lr=2e-4` (46.8 / 5.0 instead of 47.7 / 1.0).\n"
-    assert f"at least 3 points higher (average / last): {ends}" in page
-    (heading, lines), *_ = tables(below(page, "### Augmentation")).items()
-    assert "| `plain` | `flip-crop` |" in heading and lines == [["`hfc`", "60.1", "58.3"]]
-    (heading, lines), *_ = tables(below(page, "### Image size")).items()
-    assert "| `32` px, average | `64` px, average | `32` px, seconds | `64` px" in heading
-    assert lines == [["`ncm`", "40.4", "41.3", "5.0", "19.5"]]
-    (_, lines), *_ = tables(below(page, "### Forms of HFC")).items()
-    assert lines[0] == ["default", "50.1", "40.0", "80.0", "–", "–"]
-    assert lines[1][:2] == ["literal targets over the classes present", "48.1"]
-    assert lines[1][-2:] == ["-2.0 ± 0.0", "+0.0 ± 0.0 (none)"]
-    assert "rows/tuning/trials.csv`." in page
-
-
-def test_forms_above_the_default_are_told_and_what_fh_says_of_all(pages, tmp_path):
-    planted = {  # average, a noise of its own, FH
-        ("hfc", "as it is"): (50.0, 0.0, 70.0),
-        ("hfc", "method.normalise=false"): (48.0, 0.0, 60.0),
-        ("hfc", "method.average=seen"): (50.5, 2.0, 80.0),
-        ("hfc", "model.residual=true"): (53.0, 0.0, 90.0),
-    }
-    lines = [
-        (*trial, seed, average + NOISE[seed] + own * (-1) ** seed, 40.0, fh)
-        for trial, (average, own, fh) in planted.items()
-        for seed in range(3)
-    ]
-    columns = ["row", "values", "seed", "average", "last", "fh"]
-    forms = pd.DataFrame(lines, columns=columns)
-    folder = tmp_path / "rows" / "variants"
-    folder.mkdir(parents=True)
-
-    def shown(kept):
-        kept.to_csv(folder / "variants.csv", index=False)
-        return below(pages(tmp_path / "rows")["docs/results.md"], "### Forms of HFC")
-
-    part = shown(forms)
-    told = "Above the default, by a paired t-test at the 5 % level: "
-    assert f"{told}TSA with the residual (+3.0 ± 0.0).\n" in part
-    targets, network = (
-        [line for own in tables(below(part, f"#### {title}")).values() for line in own]
-        for title in ("Targets and averages of L_RD", "TSA and the rest of the network")
-    )
-    mean, error = 0.5 + 2 / 3, statistics.stdev([2, -2, 2]) / math.sqrt(3)
-    assert [line[0] for line in targets] == [
-        "default",
-        "literal targets over the classes present",
-        "normalised targets over the classes seen",
-    ]
-    assert [line[-2] for line in targets] == [
-        "–",
-        "-2.0 ± 0.0",
-        f"{mean:+.1f} ± {error:.1f} (none)",
-    ]
-    assert [line[0] for line in network] == ["default", "TSA with the residual"]
-    assert "#### Choice of exemplars" not in part
-    assert (
-        "The lowest FH, 60.0, is that of literal targets over the classes present, number 4 of 4 "
-        "by the average; the rank correlation of FH and average over these rows is +1.00.\n"
-    ) in part
-    assert f"{told}nothing.\n" in shown(forms[forms["values"] != "model.residual=true"])
-    part = shown(forms[forms["seed"] == 0])
-    assert told not in part and "A difference of one seed is not tested." in part
-    assert told not in shown(forms[forms["values"] != "as it is"])
-
-
 def test_a_finding_is_told_only_while_the_rows_bear_it_out():
     from real_images.why import Change, Finding, told
 
@@ -545,43 +308,3 @@ def test_a_finding_is_told_only_while_the_rows_bear_it_out():
     assert said(48.0) == ["It is +2.0 ± 0.0 higher."]
     assert said(52.0) == said(50.0) == said(48.0, seeds=2) == said(48.0, sign=0) == []
     assert said(50.0, sign=0) == ["It is +0.0 ± 0.0 higher."]
-
-
-def test_accuracies_on_old_and_newest_classes_are_read_from_the_rows_of_classes(tmp_path):
-    from real_images.page import read_committed
-    from real_images.why import on_tests
-
-    mapped = [name_of("hfc"), name_of("herding-replay")]
-    values = {name_of("hfc"): 50.0, name_of("herding-replay"): 30.0, name_of("icarl"): 40.0}
-    rows = read_committed(
-        planted_rows.write(tmp_path / "rows", lasts(values, seeds=[0, 1]), mapped=mapped)
-    )
-    found = on_tests(rows.runs, rows.classes)
-    own = [line for line in rows.classes.to_dict("records") if line["recipe"] == name_of("hfc")]
-    own = [line for line in own if line["seed"] == 1 and line["step"] == 2]
-    for column, new in (("last_old", False), ("last_new", True)):
-        lines = [line for line in own if (line["brought_in"] == 2) == new]
-        expected = 100 * sum(line["correct"] for line in lines) / (50 * len(lines))
-        assert found.loc["hfc", 1][column] == pytest.approx(expected)
-    assert math.isnan(found.loc["icarl", 1]["last_old"]) and len(found) == 6
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_the_comparison_says_whose_fh_is_lowest_and_where_its_accuracy_stands(pages, tmp_path):
-    values = lasts(comparison(icarl=45.0, finetune=20.0, joint=90.0))
-    fh = {name_of("finetune"): 30, name_of("joint", "b0-t1"): 5, name_of("ncm"): 1}
-    rows = planted_rows.write(tmp_path / "rows", values, fh=fh)
-    part = below(pages(rows)["docs/results.md"], "### Methods compared")
-    with_fh = len(COMPARISON) - 4  # joint, which has one step, and three rows without logits
-    assert (
-        f"The lowest FH, 30.0, is that of `finetune`, number {with_fh} of {with_fh} by the average;"
-    ) in part
-
-
-def test_the_seeds_of_the_tables_are_those_of_the_protocol():
-    from real_images.tables import SHOWN
-
-    protocol = (ROOT / "docs" / "protocol.md").read_text()
-    (_, lines), *_ = [t for t in tables(protocol).items() if t[0].startswith("| command |")]
-    assert [f"`{shown.command.split(' --seeds')[0]}`" for shown in SHOWN] == [x[0] for x in lines]
-    assert [str(shown.num_seeds) for shown in SHOWN] == [line[2] for line in lines]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.benchmarks.orders import class_order
-from avalanche_hfc.lab import FURTHER_TABLES, Recipe, recipe
+from avalanche_hfc.lab import Recipe, recipe
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.published import TUNED
 from avalanche_hfc.lab.run_folder import TIMES, RunFolder
@@ -102,25 +102,6 @@ def positions_are_of_training_images(folder, data, pixels):
         assert found.tolist() in [[place] for place in range(TRAIN - HELD)]
 
 
-def test_every_row_of_the_comparison_has_six_trials_but_ncm_and_its_values_are_of_its_recipe(
-    scripts, tmp_path
-):
-    tune, variants = scripts
-    trials = tune.trials_of(tune.GRIDS)
-    rows = [trial.row for trial in trials]
-    compared = {entry.cell.row for entry in FURTHER_TABLES["comparison"]["small"]}
-    assert set(rows) == compared | {"baseline"}
-    assert {row: rows.count(row) for row in rows} == dict.fromkeys(rows, 6) | {"ncm": 1}
-    trials = tune.trials_of(tune.GRIDS, tune.FURTHER)
-    assert len(trials) == len(rows) + sum(map(len, tune.FURTHER.values()))
-    runs = [tune.run_of(trial, 0, tmp_path, {}) for trial in [*trials, *variants.VARIANTS.values()]]
-    assert len({run.folder for run in runs}) == len(runs)
-    for run in runs:
-        assert (run.recipe.data.hold_out, run.recipe.data.test_per_class) == (25, None)
-    for same in (runs[: len(trials)], runs[len(trials) :]):
-        assert len({str(run.recipe.leaves()) for run in same}) == len(same)
-
-
 def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     scripts, pixels, tmp_path, monkeypatch, capsys
 ):
@@ -160,31 +141,6 @@ def test_the_script_resumes_and_marks_the_best_trial_of_a_row(
     ):
         monkeypatch.setattr(sys, "argv", [*map(str, call), *wrong])
         assert run() == 2 and said in capsys.readouterr().err
-
-
-def test_a_run_of_other_values_is_not_taken_for_a_trial(scripts, pixels, tmp_path):
-    """`--set` is not part of the folder's name."""
-    tune, _ = scripts
-    trial = tune.Trial("ncm")
-    made = tune.run_of(trial, tune.SEED, tmp_path / "runs", SHORT_NCM)
-    tune.train(made, data_root=npz(tmp_path / "images.npz", pixels))
-    other = tune.run_of(trial, tune.SEED, tmp_path / "runs", {})
-    with pytest.raises(ValueError, match="was made by another recipe"):
-        tune.Trials([(trial, other)], tmp_path / "trials.csv")
-    assert len(tune.Trials([(trial, made)], tmp_path / "trials.csv").collect()) == 1
-
-
-def test_trials_start_from_the_protocol_whatever_was_tuned(scripts, tmp_path, monkeypatch):
-    tune, _ = scripts
-    before = tune.run_of(tune.Trial("podnet"), 0, tmp_path, {})
-    monkeypatch.setattr("avalanche_hfc.lab.settings.TUNED", {"podnet": {"train.lr": 7e-4}})
-    recipe.cache_clear()
-    try:
-        assert recipe("cifar100-b0-t5-podnet@small").train.lr == 7e-4
-        after = tune.run_of(tune.Trial("podnet"), 0, tmp_path, {})
-    finally:
-        recipe.cache_clear()
-    assert after.recipe == before.recipe and after.recipe.train.lr == 5e-4
 
 
 @pytest.mark.parametrize("changed", [{}, {"train.channels_last": "true"}])
@@ -236,14 +192,3 @@ def test_the_factors_of_alignment_are_those_that_scale_the_rows(
         alignment.ALIGNED, lambda weight, steps: next(planted) * weight.new_ones(())
     )
     assert alignment.factors(trial, file, SHORT)["factor"][1:].tolist() == [0.5, 2.0, 1.5, 3.0]
-
-
-def test_the_committed_alignment_is_that_of_the_tuned_values(scripts):
-    import alignment
-
-    lines = pd.read_csv(EXPERIMENTS / "results/real-images/alignment/alignment.csv")
-    assert set(lines["training"]) == set(alignment.TRIALS)
-    trials = pd.read_csv(EXPERIMENTS / "results/real-images/tuning/trials.csv")
-    best = trials[(trials["row"] == "wa") & trials["best"]]["average"].item()
-    own = lines.loc[lines["training"] == "AdamW, tuned", "accuracy"]
-    assert 100 * own.mean() == pytest.approx(best)

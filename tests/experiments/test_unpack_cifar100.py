@@ -79,21 +79,9 @@ def test_two_packs_are_joined_in_the_order_of_the_official_files(unpack, tmp_pat
         assert np.array_equal(arrays[f"y_{split}"], labels)
 
 
-def test_one_pack_is_ordered_by_class(unpack, tmp_path):
-    splits = whole()
-    arrays = unpack(pack(tmp_path / "first.npz", splits, 0, class_names=NAMES))
-    images, labels = splits["train"]
-    assert arrays["y_train"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert np.array_equal(arrays["x_train"][2:4], images[labels == 1][:2])
-
-
-def test_packs_with_a_gap_between_them_are_refused(unpack, tmp_path):
-    first = pack(tmp_path / "first.npz", whole(), 0, class_names=NAMES)
-    with pytest.raises(SystemExit, match="do not hold each train image once"):
-        unpack(first, first)
-
-
-@pytest.mark.skipif(not all(path.is_file() for path in PACKS), reason="both packs of CIFAR-100: HFC_CIFAR100_PACKS")
+@pytest.mark.skipif(
+    not all(path.is_file() for path in PACKS), reason="both packs of CIFAR-100: HFC_CIFAR100_PACKS"
+)
 def test_the_packs_are_the_official_files(unpack):
     arrays = unpack(*PACKS)
     digests = {name: hashlib.sha256(arrays[name].tobytes()).hexdigest() for name in SHA256}

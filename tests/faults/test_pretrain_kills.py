@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from avalanche_hfc.lab.pretrain import Pretraining
 from avalanche_hfc.lab.progress import Progress
-from avalanche_hfc.lab.run import machine
+from avalanche_hfc.lab.ranks import machine
 from avalanche_hfc.lab.schema import PretrainRecipe
 
 LOSSES = [1.26087, 1.13197, 1.06244]

@@ -11,8 +11,8 @@ from torch import nn
 
 from avalanche_hfc.losses import official_hfc
 from avalanche_hfc.plugins import FrozenTeacher, GFCPlugin, GRDPlugin, StepTable
-from avalanche_hfc.plugins.hosts import Host
 from avalanche_hfc.plugins.official import OfficialLossPlugin
+from avalanche_hfc.plugins.teacher import teacher_logits
 
 PLAIN = [name for name in HOSTS if name not in ("icarl", "er_ace", "er_ace-shipped")]
 
@@ -31,7 +31,7 @@ class AsksToo(SupervisedPlugin):
 
     def before_backward(self, strategy, **kwargs):
         if StepTable.of(strategy).num_old:
-            Host(strategy).teacher_logits(strategy.mb_x)
+            teacher_logits(strategy, strategy.mb_x)
 
 
 class CountsTeacher(SupervisedPlugin):
@@ -91,7 +91,7 @@ def test_batch_norm_of_the_teacher_does_not_drift_and_its_dropout_is_off(name, b
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
     asked = Watch(
         "before_backward",
-        lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).logits(strategy.mb_x, never)),
+        lambda strategy: (strategy.mb_x, FrozenTeacher.of(strategy).output(strategy.mb_x, never)),
         step=1,
     )
     model = network(body=body_with_state())
@@ -139,11 +139,11 @@ def test_a_batch_that_only_looks_like_the_one_before_is_asked_anew():
         return model(x)
 
     x = torch.randn(4, 2)
-    first = teacher.logits(x, forward)
-    assert teacher.logits(x, forward) is first and not first.requires_grad
-    torch.testing.assert_close(teacher.logits(x.clone(), forward), first)
+    first = teacher.output(x, forward)
+    assert teacher.output(x, forward) is first and not first.requires_grad
+    torch.testing.assert_close(teacher.output(x.clone(), forward), first)
     teacher.forget_batch()
-    teacher.logits(x, forward)
+    teacher.output(x, forward)
     assert len(calls) == 3
 
 
@@ -151,7 +151,7 @@ def test_the_teacher_of_icarl_gives_logits_not_distances_to_class_means(benchmar
     grd = GRDPlugin()
     asked = Watch(
         "before_backward",
-        lambda strategy: (strategy.mb_x, grd.host.teacher_logits(strategy.mb_x)),
+        lambda strategy: (strategy.mb_x, teacher_logits(strategy, strategy.mb_x)),
         step=1,
     )
     ends = Watch("after_training_exp", lambda strategy: snapshot(strategy.model))
@@ -219,23 +219,3 @@ def test_the_released_loss_refuses_a_criterion_whose_settings_would_have_no_effe
     ):
         train(strategy, benchmark.train_stream)
     assert same(before, weights(strategy.model))
-
-
-def test_the_table_counts_old_classes_when_it_learns_them_not_when_it_is_asked():
-    class Step:
-        def __init__(self, classes):
-            self.classes_in_this_experience = classes
-
-    class Counted(dict):
-        reads = 0
-
-        def values(self):
-            Counted.reads += 1
-            return super().values()
-
-    table = StepTable()
-    for step, classes in enumerate(([5, 3], [0], [1, 2, 4])):
-        table.learn(Step(classes), step)
-    assert (table.num_old, table.num_seen, table.old_fraction) == (3, 6, 0.5)
-    table.step_of = Counted(table.step_of)
-    assert (table.num_old, table.old_fraction) == (3, 0.5) and Counted.reads == 0

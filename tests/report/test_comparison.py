@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from avalanche_hfc.lab import FURTHER_TABLES
-from avalanche_hfc.report.paper_table import table_of
-from avalanche_hfc.report.tables import comparison_grid, latex, markdown
+from avalanche_hfc.report.tables import comparison_grid, markdown, table_of
 
 CELLS = FURTHER_TABLES["methods"]["demo"]
 RECIPES = {(cell.row, cell.losses): name for cell, name in CELLS}
@@ -61,20 +60,6 @@ def cells(text, method):
     return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
-def test_the_numbers_are_those_of_the_last_step_whatever_the_order_of_the_rows():
-    numbers = table(rows().iloc[::-1])
-    expected = {"average": 72.5, "last": 50.0, "forgetting": 25.0, "fh": 15.0, "seconds": 3.0}
-    for column, value in expected.items():
-        assert number(numbers, "icarl", "host", column)["ours"] == pytest.approx(value)
-    spread = number(numbers, "icarl", "host", "last")
-    assert spread["std"] == pytest.approx(math.sqrt(2 * 20**2)) and spread["num_seeds"] == 2
-    assert set(numbers[numbers["row"] == "avalanche-joint"]["column"]) == {
-        "last",
-        "fh",
-        "seconds",
-    } | {"forgetting"}
-
-
 def test_a_line_has_both_forms_and_the_difference_seed_by_seed():
     text = markdown(comparison_grid(table(rows())))
     assert cells(text, "icarl") == [
@@ -98,13 +83,6 @@ def test_lines_are_in_the_order_of_the_methods_and_say_why_one_cannot_run():
     assert named == ["hfc", "icarl", "avalanche-der", "avalanche-bic", "avalanche-joint"]
     assert cells(text, "avalanche-der") == ["`avalanche-der`", "cannot run", *["–"] * 5]
     assert "\n\n`avalanche-bic` cannot run. Its correction after the second step" in text
-
-
-def test_the_latex_has_the_same_cells():
-    text = latex(comparison_grid(table(rows())), "Methods")
-    assert r"\begin{tabular}{lrrrrrr}" in text and r"\caption{Methods. Percent" in text
-    assert r"`icarl` & 72.5 $\pm$ 12.5 & 50.0 $\pm$ 20.0 & 80.0 $\pm$ 10.0" in text
-    assert r"\footnotesize `avalanche-der` cannot run." in text
 
 
 def five_seeds():
@@ -178,17 +156,3 @@ def test_a_difference_that_the_test_does_not_find_is_called_none(in_errors, said
         for row in (*run("icarl", "host", seed, [0.5]), *run("icarl", "hfc", seed, [value]))
     ]
     assert cells(markdown(comparison_grid(table(pd.DataFrame(steps)))), "icarl")[6] == said
-
-
-def test_a_difference_is_over_the_seeds_that_both_forms_have():
-    with_losses, plain = RECIPES["icarl", "hfc"], RECIPES["icarl", "host"]
-    some = rows()[lambda steps: ~((steps["recipe"] == with_losses) & (steps["seed"] == 1))]
-    text = markdown(comparison_grid(table(some)))
-    assert cells(text, "icarl")[3:] == ["90.0", "80.0", "+5.0", "+10.0"]
-    others = rows()[
-        lambda steps: (
-            ((steps["recipe"] == with_losses) & (steps["seed"] == 1))
-            | ((steps["recipe"] == plain) & (steps["seed"] == 0))
-        )
-    ]
-    assert cells(markdown(comparison_grid(table(others))), "icarl")[5:] == ["–", "–"]

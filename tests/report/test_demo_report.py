@@ -3,13 +3,13 @@
 import json
 
 import pandas as pd
-import pytest
 from PIL import Image, ImageColor
 
 from avalanche_hfc.lab import DEMO_METHODS
 from avalanche_hfc.lab.read import read_runs
-from avalanche_hfc.report.demo import COLUMNS, draw_curves, rows_of, summary_of, table
-from avalanche_hfc.report.figures import METHOD_COLOURS, SERIES
+from avalanche_hfc.report.figures import METHOD_COLOURS, SERIES, as_png
+from avalanche_hfc.report.table_figures import demo_curves
+from avalanche_hfc.report.tables import DEMO_COLUMNS, demo_rows, demo_summary, demo_table
 
 
 def rows(seeds=(0,)):
@@ -34,31 +34,13 @@ def rows(seeds=(0,)):
     )
 
 
-def test_methods_keep_their_order_whatever_the_number_of_seeds():
-    assert summary_of(rows(seeds=range(9)))["method"].drop_duplicates().tolist() == [
-        "hfc",
-        "avalanche-naive",
-    ]
-    assert summary_of(rows(seeds=range(9)))["seed"].tolist() == [*range(9), *range(9)]
-
-
-def test_average_is_over_steps_and_last_is_the_last_step():
-    summary = summary_of(rows().iloc[::-1]).set_index("method")  # in any order
-    hfc = summary.loc["hfc"]
-    assert (hfc["average"], hfc["last"], hfc["forgetting"], hfc["seconds"]) == pytest.approx(
-        (0.9, 0.8, 0.25, 3.0)
-    )
-    assert hfc["fh"] == pytest.approx(0.015)
-    assert summary.loc["avalanche-naive", "average"] == pytest.approx(0.75)
-
-
 def test_the_table_gives_percent_per_mille_and_the_spread_over_seeds():
-    text = table(summary_of(rows()))
+    text = demo_table(demo_summary(rows()))
     line = next(line for line in text.splitlines() if line.startswith("HFC"))
     assert line.split() == ["HFC", "90.0", "80.0", "15.0", "3.0", "1"]
     spread = next(
         line
-        for line in table(summary_of(rows(seeds=(0, 1)))).splitlines()
+        for line in demo_table(demo_summary(rows(seeds=(0, 1)))).splitlines()
         if line.startswith("HFC")
     )
     assert "85.0 ± 7.1" in spread and spread.split()[-1] == "2"
@@ -81,8 +63,8 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
         pd.DataFrame([row | dict(accuracy_nme=None)]).to_csv(run / "steps.csv", index=False)
         held = {"recipe": {"name": "digits-b0-t5-hfc@demo"}, "seed": seed}
         (run / "recipe.json").write_text(json.dumps(held))
-    rows = rows_of(read_runs([tmp_path / "runs"])[0])
-    assert list(rows) == COLUMNS
+    rows = demo_rows(read_runs([tmp_path / "runs"])[0])
+    assert list(rows) == DEMO_COLUMNS
     assert rows[["method", "seed", "accuracy"]].to_numpy().tolist() == [
         ["hfc", 2, 0.25],
         ["hfc", 10, 0.5],
@@ -90,8 +72,8 @@ def test_rows_are_gathered_from_the_runs_with_method_and_seed(tmp_path):
 
 
 def test_the_picture_shows_a_curve_for_each_method(tmp_path):
-    draw_curves(rows(), tmp_path / "both.png")
-    draw_curves(rows().query("method == 'hfc'"), tmp_path / "one.png")
+    for name, shown in (("both", rows()), ("one", rows().query("method == 'hfc'"))):
+        (tmp_path / f"{name}.png").write_bytes(as_png(demo_curves(shown)))
 
     def colours(name):
         image = Image.open(tmp_path / name).convert("RGB")

@@ -6,19 +6,16 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from synthetic_runs import write_run, write_runs
 
 from avalanche_hfc.lab.read import RunData, group_runs, read_runs, shared_name
 from avalanche_hfc.lab.schema import PretrainRecipe
-from avalanche_hfc.report.comparisons import duration, paper_keys, plain, verdicts
 from avalanche_hfc.report.numbers import (
-    activity,
     class_table,
+    confusion_shares,
     falls,
-    loss_terms,
     measures,
     over_epochs,
     over_seeds,
@@ -27,6 +24,7 @@ from avalanche_hfc.report.numbers import (
     predicts_by_means,
     shared_class_table,
 )
+from avalanche_hfc.report.sections import duration
 
 
 def run(steps=None, classes=None, confusion=None, train=None, seed=0):
@@ -80,23 +78,6 @@ def test_average_is_the_mean_over_steps_and_last_the_last_step_whatever_the_orde
     assert measures(run(STEPS).steps) == pytest.approx(expected)
 
 
-def test_a_run_that_trains_on_the_whole_stream_has_no_average():
-    joint = run(
-        {
-            "step": [4],
-            "classes": [10],
-            "accuracy": [0.9],
-            "average": [math.nan],
-            "forgetting": [math.nan],
-            "fh": [0.01],
-        }
-    )
-    numbers = measures(joint.steps)
-    assert (
-        math.isnan(numbers["average"]) and numbers["last"] == 0.9 and math.isnan(numbers["seconds"])
-    )
-
-
 def test_over_seeds_is_mean_and_sample_deviation():
     better = replace(run(STEPS, seed=1), steps=pd.DataFrame({**STEPS, "average": [0.9, 1.0]}))
     group = group_runs([run(STEPS), better])[0]
@@ -144,18 +125,20 @@ def test_the_fastest_fall_is_the_largest_per_step_since_the_latest_best():
 
 def test_what_a_class_is_predicted_as_is_a_share_of_all_its_images_over_the_seeds():
     rows = {
-        "step": [2, 2, 2, 1],
-        "class": [7, 7, 7, 7],
-        "predicted": [7, 2, 5, 2],
-        "count": [4, 5, 1, 9],
+        "step": [2, 2, 2, 2, 2, 1],
+        "class": [7, 7, 7, 2, 5, 7],
+        "predicted": [7, 2, 5, 2, 5, 2],
+        "count": [4, 5, 1, 9, 9, 9],
     }
-    runs = [run(STEPS, CLASSES, rows), run(STEPS, CLASSES, {**rows, "count": [6, 1, 3, 9]}, seed=1)]
-    assert predicted_as(runs, 7, 2) == [("b", 0.3), ("e", 0.2)]
-    assert (
-        predicted_as(runs, 7, 2, most=1) == [("b", 0.3)]
-        and predicted_as(runs, 99, 2) == []
-        and predicted_as([run(STEPS)], 7, 2) == []
-    )
+    again = {**rows, "count": [6, 1, 3, 9, 9, 9]}
+    shares = confusion_shares([run(STEPS, CLASSES, rows), run(STEPS, CLASSES, again, seed=1)], 2)
+    assert predicted_as(shares, 7) == [("b", 0.3), ("e", 0.2)]
+    assert predicted_as(shares, 7, most=1) == [("b", 0.3)] and predicted_as(shares, 2) == []
+
+
+def test_a_time_is_told_in_the_unit_of_a_reader():
+    times = [duration(seconds) for seconds in (7.4, 300.0, 9000.0, math.nan)]
+    assert times == ["7 s", "5 min", "2.5 h", "–"]
 
 
 def test_seeds_with_another_class_order_are_not_averaged_into_the_map():
@@ -165,44 +148,6 @@ def test_seeds_with_another_class_order_are_not_averaged_into_the_map():
         [run(STEPS, CLASSES), run(STEPS, other, seed=1), run(STEPS, again, seed=2)]
     )
     assert seeds == [0, 2] and table.loc[(0, 7, "g"), 0] == 0.5
-
-
-def test_activity_is_the_mean_from_the_second_step_on():
-    train = {
-        "step": [0, 0, 1, 1],
-        "epoch": [0, 1, 0, 1],
-        "loss_total": [1.0, 1.0, 1.0, 1.0],
-        "loss_relation": [0.0, 0.0, 0.2, 0.4],
-        "loss_none": [math.nan] * 4,
-        "weight_spread": [0.0, 0.0, 0.5, 0.7],
-        "alone_fraction": [0.9, 0.9, 0.1, 0.3],
-    }
-    found = activity(pd.DataFrame(train))
-    assert {word: own["mean"] for word, own in found.items()} == pytest.approx(
-        {"spread": 0.6, "alone": 0.2, "relation": 0.3}
-    )
-    assert loss_terms(pd.DataFrame(train)) == ["loss_total", "loss_relation"]
-    said = " ".join(verdicts(found, 2))
-    assert (
-        "GFC acts" in said
-        and "0.60" in said
-        and "20%" in said
-        and "GRD acts" in said
-        and "Larger batches" not in said
-    )
-    assert "Larger batches" in " ".join(verdicts({"alone": {"mean": 0.5}}, 2))
-    assert (
-        "next to nothing" in verdicts({"spread": {"mean": 0.001}}, 2)[0]
-        and "One step only" in verdicts(found, 1)[0]
-    )
-    assert (
-        activity(
-            pd.DataFrame(
-                {"step": [0], "epoch": [0], "loss_total": [1.0], "weight_spread": [math.nan]}
-            )
-        )
-        == {}
-    )
 
 
 def test_epochs_are_counted_through_the_run_and_averaged_over_seeds():
@@ -216,17 +161,6 @@ def test_epochs_are_counted_through_the_run_and_averaged_over_seeds():
         and points["step"].tolist() == [0, 0, 1]
         and list(points.index) == [0, 1, 2]
     )
-
-
-def test_synthetic_runs_agree_with_themselves(tmp_path):
-    made = read_runs([write_run(tmp_path / "0")])[0][0]
-    sums = made.classes.groupby("step")[["correct", "total"]].sum()
-    np.testing.assert_allclose(sums["correct"] / sums["total"], made.steps["accuracy"])
-    right = made.confusion.query("`class` == predicted").groupby(["step", "class"])["count"].sum()
-    np.testing.assert_array_equal(right, made.classes[made.classes["correct"] > 0]["correct"])
-    assert (tmp_path / "0" / "steps.csv").read_text() == (
-        write_run(tmp_path / "1") / "steps.csv"
-    ).read_text()
 
 
 def test_a_folder_of_run_folders_stands_for_all_in_it_by_seed(tmp_path):
@@ -289,13 +223,6 @@ def test_one_seed_twice_is_refused_and_recipes_that_differ_are_told_apart(tmp_pa
     assert [label.split("(")[1] for label in labels] == ["train.epochs 6)", "train.epochs 3)"]
 
 
-def test_a_shorter_seed_is_unfinished_beside_the_longer_ones(tmp_path):
-    paths = write_runs(tmp_path, methods=["hfc"], seeds=[0, 1], num_steps=3)
-    pd.read_csv(paths[1] / "steps.csv").head(2).to_csv(paths[1] / "steps.csv", index=False)
-    (group,) = group_runs(read_runs(paths)[0])
-    assert [own.seed for own in group.runs] == [0] and [own.seed for own in group.unfinished] == [1]
-
-
 def test_a_pre_training_among_runs_is_no_run_and_alone_it_is_refused(tmp_path):
     (path,) = write_runs(tmp_path, methods=["hfc"], seeds=[0], num_steps=2)
     (tmp_path / "pretrained").mkdir()
@@ -328,49 +255,3 @@ def test_a_pre_training_among_runs_is_no_run_and_alone_it_is_refused(tmp_path):
 )
 def test_labels_leave_out_what_all_names_share(names, shared):
     assert shared_name(names) == shared
-
-
-def test_a_recipe_of_the_paper_has_the_keys_of_its_numbers(tmp_path):
-    recipe = json.loads((write_run(tmp_path, num_steps=2) / "recipe.json").read_text())["recipe"]
-    recipe |= {
-        "scale": "paper",
-        "model": {"kind": "tsavit", "backbone": "vit_base_patch16_224.mae", "embed_dim": None},
-    }
-    assert paper_keys(recipe) == {
-        "row": "hfc",
-        "losses": "host",
-        "backbone": "vit-base",
-        "dataset": "digits",
-        "base_fraction": 0.0,
-        "num_steps": 2,
-        "mem_size": 2000,
-        "per_class": None,
-    }
-    ablated = {**recipe, "method": {"name": "baseline", "losses": "gfc"}}
-    assert (
-        paper_keys(ablated)["row"] == "baseline+tsa+gfc" and paper_keys(ablated)["losses"] == "host"
-    )
-    assert (
-        paper_keys(
-            {**recipe, "method": {"name": "icarl", "losses": "hfc"}, "model": {"kind": "resnet32"}}
-        )["backbone"]
-        == "resnet-32"
-    )
-    assert paper_keys({**recipe, "scale": "small"}) is None and paper_keys({"name": "demo"}) is None
-
-
-def test_values_read_as_a_person_writes_them():
-    assert [plain(value) for value in (None, True, False, 0.5, [1, 2], [])] == [
-        "none",
-        "yes",
-        "no",
-        "0.5",
-        "1, 2",
-        "none",
-    ]
-    assert [duration(seconds) for seconds in (7.4, 300.0, 9000.0, math.nan)] == [
-        "7 s",
-        "5 min",
-        "2.5 h",
-        "–",
-    ]

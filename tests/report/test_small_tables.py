@@ -8,7 +8,7 @@ import pytest
 
 from avalanche_hfc.lab.read import read_runs
 from avalanche_hfc.lab.table import cells_of, runs_of
-from avalanche_hfc.report.paper_table import paper_of, steps_of, table_of, title_of, write_table
+from avalanche_hfc.report.tables import paper_of, steps_of, table_of, title_of, write_table
 
 
 def write(run, accuracies):

@@ -7,7 +7,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from avalanche.training.templates import SupervisedTemplate
-from strategy_runs import At, benchmark_of, herding_of, hfc, mlp, run, train, vit
+from strategy_runs import (
+    At,
+    benchmark_of,
+    differing,
+    herding_of,
+    hfc,
+    left_by,
+    mlp,
+    run,
+    train,
+    vit,
+)
+from torch import nn
 from torch.optim import AdamW
 
 from avalanche_hfc import HFCStrategy, TSAViT, official_parts
@@ -17,6 +29,7 @@ from avalanche_hfc.losses import (
     official_hfc,
     relation_distillation,
 )
+from avalanche_hfc.plugins import GFCPlugin, GRDPlugin, HerdingReplayPlugin
 from avalanche_hfc.strategies.hfc import GRADIENT_WEIGHTS
 
 STEPS = torch.tensor([1, 0, -1, -1, 0, 1])  # by column, in the second step
@@ -172,51 +185,6 @@ def test_every_trainable_parameter_moves_in_every_epoch(model, form):
     assert all(torch.equal(frozen[name], p) for name, p in net.named_parameters() if name in frozen)
 
 
-def test_with_the_quirks_tsa_token_and_head_stand_still_in_two_epochs_of_three():
-    model, optimizer, plugins = official_parts(optimizer_quirks=True, **SMALL)
-    movement, moments = Movement(), []
-    watch = At(
-        "before_forward",
-        lambda s: moments.append((s.clock.train_epoch_iterations, len(s.optimizer.state))),
-    )
-    strategy = hfc(
-        model,
-        optimizer=optimizer,
-        plugins=[*plugins, movement, watch],
-        form="official",
-        train_epochs=5,
-    )
-    train(strategy, benchmark_of(per_class=8).train_stream[:2])
-    quirky = {name for name, p in model.named_parameters() if not name.startswith("backbone.")}
-    assert {name.split(".")[0] for name in quirky} == {"shared_embedding", "tsa", "head"}
-    assert movement.still == {
-        (step, e): quirky if e in (1, 2, 4) else set() for step in (0, 1) for e in range(5)
-    }
-    assert all(state == 0 for iteration, state in moments if iteration == 0)
-
-
-def test_the_rates_of_the_released_code():
-    """Three epochs of warm-up, then the cosine at epochs 3 to 29 of 30; TSA, token and head five
-    times as fast; each step anew.
-    """
-    model, optimizer, plugins = official_parts(**SMALL)
-    rates = []
-    watch = At(
-        "after_training_epoch",
-        lambda s: rates.append([group["lr"] for group in s.optimizer.param_groups]),
-    )
-    strategy = hfc(
-        model, optimizer=optimizer, plugins=[*plugins, watch], train_epochs=30, train_mb_size=64
-    )
-    train(strategy, benchmark_of(per_class=1).train_stream[:2])
-    assert [rate for rate, _ in rates[:4]] == pytest.approx(
-        [1.5625e-5, 3.125e-5, 4.6875e-5, 6.1215e-5], rel=1e-4
-    )
-    assert rates[29][0] == pytest.approx(1.0144e-5, rel=1e-4)
-    assert all(rest == pytest.approx(5 * backbone) for backbone, rest in rates)
-    assert rates[:30] == rates[30:]
-
-
 def test_the_released_model_has_its_parameter_counts():
     """As in docs/architecture.md, on the meta device."""
     with torch.device("meta"):
@@ -285,23 +253,13 @@ def test_the_arguments_are_keyword_only_with_avalanches_names_order_and_defaults
         "optimizer_quirks",
         "drop_last",
     ]
-    assert [name for name in ours if name not in (*own, "recipe", "base_kwargs")] == [
+    assert [name for name in ours if name not in (*own, "base_kwargs")] == [
         n for n in host if n in ours
     ]
     assert list(ours)[3:14] == own
     for name in ("train_mb_size", "train_epochs", "device", "plugins", "evaluator", "eval_every"):
         assert ours[name].default == host[name].default, name
     assert ours["eval_mb_size"].default is None  # like train_mb_size, docs/architecture.md
-
-
-def test_the_old_name_of_form_works_and_warns():
-    with pytest.warns(FutureWarning, match=r"is now HFCStrategy\(form='official'\)"):
-        strategy = HFCStrategy(
-            model=(model := mlp()), optimizer=AdamW(model.parameters()), recipe="official"
-        )
-    assert strategy.form == "official" and herding_of(strategy).memory.rule == "icarl-code"
-    with pytest.raises(TypeError, match="form='paper' and recipe='official'"):
-        hfc(mlp(), form="paper", recipe="official")
 
 
 def test_a_misspelt_argument_is_a_type_error():
@@ -347,27 +305,6 @@ def test_the_memory_is_2000_unless_said_otherwise():
     assert memory(form="official").rule == "icarl-code"
 
 
-@pytest.mark.parametrize(
-    ("options", "sizes"),
-    [({"mem_size": 10}, [10, 8, 6]), ({"mem_size": None, "per_class": 2}, [4, 8, 12])],
-)
-def test_the_memory_after_each_step(options, sizes):
-    strategy = hfc(mlp(), **options)
-    met = []
-    for experience in benchmark_of().train_stream:
-        strategy.train(experience)
-        met.append(len(herding_of(strategy).memory))
-    assert met == sizes
-
-
-def test_a_memory_below_the_number_of_classes_is_refused_before_the_first_batch():
-    batches = []
-    strategy = hfc(mlp(), mem_size=5, plugins=[At("before_forward", batches.append)])
-    with pytest.raises(ValueError, match="memory of 5 exemplars is too small for 6 classes"):
-        strategy.train(benchmark_of().train_stream[0])
-    assert batches == []
-
-
 def test_a_fixed_head_too_narrow_for_a_later_class_is_refused_before_the_first_update():
     updates = []
     strategy = hfc(mlp("fixed", num_classes=5), plugins=[At("after_update", updates.append)])
@@ -390,3 +327,29 @@ def test_it_has_the_class_means_of_its_memory_if_the_model_embeds():
             unit = F.normalize(strategy.model.eval().embed(images))
         torch.testing.assert_close(means[class_id], F.normalize(unit.mean(0), dim=0))
     assert run(experiences=stream).class_means() is None  # a plain Sequential does not embed
+
+
+def test_it_is_avalanches_template_with_three_plugins_and_a_fresh_optimizer_in_each_step():
+    def final(kind, *plugins, **options):
+        torch.manual_seed(1)
+        model = vit()
+        strategy = kind(
+            model=model,
+            optimizer=AdamW(model.parameters(), lr=3e-3),
+            plugins=list(plugins),
+            train_mb_size=8,
+            train_epochs=2,
+            evaluator=None,
+            **options,
+        )
+        return left_by(train(strategy, benchmark_of().train_stream))
+
+    fresh = At("before_training_exp", lambda strategy: strategy.optimizer.state.clear())
+    losses = GFCPlugin(weight="balanced"), GRDPlugin(weight="balanced")
+    ours = final(HFCStrategy, mem_size=12)
+    bare = final(
+        SupervisedTemplate,
+        *(fresh, HerdingReplayPlugin(mem_size=12), *losses),
+        criterion=nn.CrossEntropyLoss(),
+    )
+    assert differing(ours, bare) == []

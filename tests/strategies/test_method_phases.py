@@ -2,17 +2,14 @@
 
 import math
 import warnings
-from functools import partial
 from itertools import product
 
-import method_loops as m
 import pytest
 import torch
 import torch.nn.functional as F
 from method_runs import build, moved, steps_of, weights
 from strategy_runs import At, benchmark_of
 
-from avalanche_hfc.losses import nca
 from avalanche_hfc.models import ResNet32
 from avalanche_hfc.plugins.features import features_of
 from avalanche_hfc.plugins.steps import StepTable
@@ -81,42 +78,6 @@ def test_dytox_tunes_everything_but_the_encoder():
     assert {"head.tokens.0", "head.heads.0.linear.weight"} <= names
 
 
-def test_the_rate_of_tuning_is_constant_and_its_own():
-    rates = []
-    look = At(
-        "after_phase_epoch", lambda s: rates.append(s.phase_running.optimizer.param_groups[0]["lr"])
-    )
-    steps_of(build("podnet", tune_epochs=2, plugins=[look], lr=0.08), 2)
-    steps_of(build("podnet", tune_epochs=2, tune_lr=0.3, plugins=[look]), 2)
-    steps_of(build("dytox", tune_epochs=1, plugins=[look], lr=0.08), 2)
-    assert rates == pytest.approx([0.04, 0.04, 0.3, 0.3, 0.008])
-
-
-@pytest.mark.parametrize(
-    ("name", "largest"), [("podnet", 5.0), ("podnet-cscct", 5.0), ("afc", 5.0), ("dytox", None)]
-)
-def test_gradients_of_proxies_are_kept_within_five_in_the_tuning_as_well(name, largest):
-    """What SGD moves in one update of a loss blown up; DyTox has no limit."""
-    marks = []
-    look = At("before_phase_epoch", lambda s: marks.append(weights(s)))
-    strategy = build(name, tune_epochs=1, tune_lr=0.5, train_mb_size=64, plugins=[look])
-    loss = strategy.tuning_loss
-    strategy.tuning_loss = lambda x, y: {"classification": 1e4 * loss(x, y)["classification"]}
-    steps_of(strategy, 2)
-    after = weights(strategy)
-    steps = (
-        torch.cat([(after[key] - marks[0][key]).flatten() for key in moved(marks[0], after)]).abs()
-        / 0.5
-    )
-    if largest is None:
-        assert steps.max() > 50
-    else:
-        assert (
-            steps.max() == pytest.approx(largest, rel=1e-4)
-            and (steps > largest - 0.01).float().mean() > 0.5
-        )
-
-
 def test_new_proxies_start_as_centres_of_the_old_models_features():
     met = []
 
@@ -134,14 +95,12 @@ def test_new_proxies_start_as_centres_of_the_old_models_features():
                 )
             )
 
-    strategy = build(
-        "podnet", tune_epochs=1, num_proxies=6, plugins=[At("before_training_epoch", look)]
-    )
+    strategy = build("podnet", tune_epochs=1, plugins=[At("before_training_epoch", look)])
     steps_of(strategy, 2)
     features, labels, proxies, head = met[0]
     norm = head.old_proxies[:2].norm(dim=-1).mean()
     for row, class_id in enumerate(head.new_ids.tolist()):
-        own = features[labels == class_id]  # six images, six proxies: the centres are the images
+        own = features[labels == class_id]  # fewer images than proxies: the centres are the images
         nearest = torch.cdist(F.normalize(proxies[row], dim=-1), own).amin(1)
         assert nearest.max() < 1e-3 and proxies[row].norm(dim=-1).std() < 1e-3 * norm
 
@@ -206,33 +165,6 @@ def test_compression_leaves_the_boosted_network_alone_falls_along_a_cosine_and_g
     assert not moved(met[2][1], weights(strategy))
 
 
-def test_foster_compresses_with_the_weighted_softmax_of_the_boosted_network():
-    met = []
-    strategy = build("foster", compress_epochs=1, compress_beta=0.6)
-    loss = strategy.compression_loss
-
-    def spy(x, y):
-        with torch.no_grad():
-            boosted = strategy.model.head.boost(
-                FrozenTeacher.of(strategy).model.embed(x), strategy.model.embed(x)
-            )
-            logits = strategy.student(x)
-        value = loss(x, y)
-        counts = torch.bincount(
-            torch.tensor(list(strategy.adapted_dataset.targets)), minlength=6
-        ).tolist()
-        steps = StepTable.of(strategy).on(logits).tolist()
-        expected = m.compression(
-            logits.tolist(), boosted.tolist(), steps, m.class_weights(counts, steps, 0.6), 2
-        )
-        met.append((value["compression"].item(), expected))
-        return value
-
-    strategy.compression_loss = spy
-    steps_of(strategy, 2)
-    assert met and all(value == pytest.approx(expected, rel=1e-4) for value, expected in met)
-
-
 def test_the_boosted_network_predicts_after_a_step_also_from_a_saved_state():
     correct = []
     count = At(
@@ -253,51 +185,6 @@ def test_the_boosted_network_predicts_after_a_step_also_from_a_saved_state():
 
 
 # AFC
-
-
-def keep_gradient(captured, module, inputs, output):
-    output.retain_grad()
-    captured.append(output)
-
-
-def test_importance_is_the_squared_gradient_of_the_loss_by_channel_over_new_data_and_old_exemplars():
-    strategy = build("afc", tune_epochs=1)
-    found = {}
-    original = strategy.find_importance
-
-    def spy(asked):
-        found["own"] = original(asked)
-        data = [*strategy.experience.dataset.train()]
-        for part in strategy.memory.old_exemplars(strategy.experience):
-            data += [*part]
-        found["num"] = len(data)
-        sums = None
-        strategy.model.eval()
-        for x, y, *_ in data:
-            captured = []
-            handle = strategy.model.backbone.blocks[0].register_forward_hook(
-                partial(keep_gradient, captured)
-            )
-            logits = strategy.model(x[None])
-            steps = StepTable.of(strategy).on(logits)
-            nca(logits, torch.tensor([y]), steps, scale=strategy.model.head.scale).sum().backward()
-            handle.remove()
-            tokens = captured[0][:, 1:].detach()  # without the class token, (1, N, D)
-            spread = (
-                tokens.var(-1, unbiased=False, keepdim=True) + 1e-5
-            ).sqrt()  # a map's 1 is so much of a token
-            grads = spread * captured[0].grad[:, 1:]
-            sums = grads.square().sum((0, 1)) + (0 if sums is None else sums)
-        strategy.model.zero_grad()
-        strategy.model.train()
-        found["loop"] = sums / sums.mean()
-        return found["own"]
-
-    strategy.find_importance = spy
-    steps_of(strategy, 2)
-    assert found["num"] == 12 + 6  # twelve new images; three of each old class are kept
-    for importance in found["own"]:  # one block: all four stages are its end
-        torch.testing.assert_close(importance, found["loop"], rtol=2e-3, atol=1e-5)
 
 
 def test_the_importance_pass_moves_no_batch_norm_statistics():

@@ -2,8 +2,6 @@
 of its own.
 """
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -161,28 +159,6 @@ def test_without_repeats_everything_is_as_in_any_other_method(monkeypatch):
         monkeypatch.setattr(DyTox, name, getattr(IncrementalTemplate, name))
     plain = end()
     assert not moved(plain, once) and moved(plain, three_times)
-
-
-@pytest.mark.parametrize(
-    "event", ["after_training_epoch", "before_phase_epoch", "after_phase_epoch"]
-)
-def test_a_run_goes_on_bit_for_bit(event):
-    states = []
-
-    def save(s):
-        if s.clock.train_exp_counter == 1:
-            file = io.BytesIO()
-            torch.save(s.state_dict(), file)
-            states.append(file.getvalue())
-
-    whole = steps_of(
-        build("dytox", tune_epochs=2, plugins=[At(event, save)]), 3, train_transform=jitter
-    )
-    torch.manual_seed(99)
-    resumed = build("dytox", tune_epochs=2, plugins=[At(event, lambda s: None)])
-    resumed.load_state_dict(torch.load(io.BytesIO(states[0]), weights_only=True))
-    train(resumed, benchmark_of(train_transform=jitter).train_stream[1:])
-    assert not moved(weights(whole), weights(resumed))
 
 
 def test_another_number_is_refused():

@@ -228,8 +228,9 @@ def test_a_run_goes_on_bit_for_bit_from_every_moment_between_epochs(name):
         torch.manual_seed(100 + number)
         benchmark = case.benchmark()
         strategy = case.build([Camera("first", ()), Camera("last", ())])
-        strategy.load_state_dict(read(content))
-        case.train(strategy, benchmark, first=moment[1])
+        state = read(content)
+        strategy.load_state_dict(state)
+        case.train(strategy, benchmark, first=state["clock"]["train_exp_counter"])
         assert differing(unbroken, left_by(strategy)) == [], moment
 
 
@@ -365,23 +366,15 @@ def test_a_state_of_another_form_or_weight_is_refused_before_anything_changes(op
     assert differing(before, left_by(strategy)) == []
 
 
-def test_a_state_of_another_memory_optimizer_or_with_missing_parts_is_refused_before_anything_changes():
+def test_a_state_of_another_memory_or_optimizer_is_refused_before_anything_changes():
     strategy = hfc(mlp())
     before = left_by(strategy)
     with pytest.raises(ValueError, match="total=13"):
         strategy.load_state_dict(hfc(mlp(), mem_size=13).state_dict())
     model = mlp()
-    with pytest.raises(ValueError, match="the state is of SGD, the strategy's optimizer is AdamW"):
+    with pytest.raises(ValueError, match="optimizer 'SGD', now 'AdamW'"):
         strategy.load_state_dict(
             hfc(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)).state_dict()
-        )
-    with pytest.raises(ValueError, match="the state lacks clock, losses, metrics"):
-        strategy.load_state_dict(
-            {
-                k: value
-                for k, value in strategy.state_dict().items()
-                if k not in ("clock", "losses", "metrics")
-            }
         )
     assert differing(before, left_by(strategy)) == []
 
@@ -489,7 +482,7 @@ def test_the_metrics_that_plugins_read_come_back_with_the_state():
             evaluator=evaluator,
             train_epochs=3,
             eval_every=2,
-            plugins=[camera, At("before_training_epoch", look)],
+            plugins=[camera, At("after_training_epoch", look)],
         )
 
     camera = Camera("first", {("before_training_epoch", 0, 2, "first")})

@@ -1,6 +1,5 @@
 """The scale η of the cosine head: its course under any optimizer is that of the authors' SGD."""
 
-import copy
 import io
 
 import pytest
@@ -8,14 +7,8 @@ import torch
 from avalanche.training.plugins import LRSchedulerPlugin
 from method_runs import build, moved, steps_of, weights
 from strategy_runs import At, benchmark_of, jitter, train, vit
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import OneCycleLR
-
-from avalanche_hfc.benchmarks import split_digits
-from avalanche_hfc.lab import recipe
-from avalanche_hfc.lab.build import build as build_recipe
-from avalanche_hfc.losses import nca
-from avalanche_hfc.plugins.steps import StepTable
 
 METHODS = ("podnet", "podnet-cscct", "afc")
 LARGEST = 5.0
@@ -99,25 +92,6 @@ def test_the_scale_follows_the_authors_update_and_the_heads_schedule(name, kind,
     assert watch.values == pytest.approx(authors_course(watch.gradients, rates), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Adam, RMSprop])
-def test_the_rule_holds_for_any_optimizer_and_at_the_rate_asked_for(kind):
-    _, watch = watched("podnet", kind, 1e-3, scale_lr=0.03)
-    rates = [[0.03 * factor for factor in own] for own in watch.factors]
-    assert watch.values == pytest.approx(authors_course(watch.gradients, rates), rel=1e-5)
-
-
-def test_adamw_keeps_the_scale_in_its_groups_and_has_no_moments_of_it():
-    strategy, _ = watched("podnet", AdamW, 1e-3)
-    scale = strategy.model.head.scale
-    held = [
-        number
-        for number, group in enumerate(strategy.optimizer.param_groups)
-        for p in group["params"]
-        if p is scale
-    ]
-    assert held == [1] and not strategy.optimizer.state.get(scale)
-
-
 def test_sgd_trains_the_scale_itself_whatever_the_rate_of_the_rule():
     first, _ = watched("podnet", SGD, 0.1)
     other, _ = watched("podnet", SGD, 0.1, scale_lr=7.0)
@@ -142,34 +116,6 @@ def test_nearest_means_keep_the_scale_at_one(name):
         2,
     )
     assert strategy.scale_rule is None and strategy.model.head.scale.item() == 1.0
-
-
-def test_the_scale_of_the_demonstration_is_that_of_sgd_on_the_same_features_after_its_first_step():
-    """η' is trained beside it, by the formula of the loss and the authors' SGD, from the features
-    and proxies of each batch.
-    """
-    strategy = build_recipe(recipe("digits-b0-t5-podnet@demo"), 0).strategy
-    beside = torch.nn.Parameter(torch.ones(()))
-    sgd = SGD([beside], lr=0.1, momentum=0.9, weight_decay=5e-4)
-    course = []
-
-    def update(s):
-        with torch.no_grad():
-            similarity = s.model.head.similarity(s.model.embed(s.mb_x))
-        logits = s.model.head.spread(beside * similarity)
-        sgd.zero_grad()
-        nca(logits, s.mb_y, StepTable.of(s).on(logits), scale=beside).mean().backward()
-        beside.grad.clamp_(-LARGEST, LARGEST)
-        sgd.step()
-
-    look = At("before_forward", update)
-    look.after_update = lambda s, **kwargs: course.append(
-        (s.model.head.scale.item(), beside.item())
-    )
-    strategy.plugins.insert(0, look)
-    strategy.train(split_digits(num_steps=5, seed=0).train_stream[0])
-    assert len(course) > 150 and course[49][1] > 2 and course[-1][1] > 3
-    assert all(own == pytest.approx(other, rel=1e-3) for own, other in course)
 
 
 # State
@@ -211,70 +157,6 @@ def test_a_run_under_adamw_goes_on_bit_for_bit_with_the_momentum_of_the_scale(na
             for s in (unbroken, resumed)
         ]
         assert buffers[0].equal(buffers[1]) and buffers[0] != 0
-
-
-def test_the_momentum_of_the_scale_goes_with_the_optimizers():
-    def momentum():
-        return strategy.scale_rule.optimizer.state.get(strategy.model.head.scale)
-
-    strategy = build(
-        "podnet", optimizer=lambda parameters: AdamW(parameters, lr=1e-3), tune_epochs=1
-    )
-    stream = benchmark_of().train_stream
-    strategy.train(stream[0])
-    assert momentum() and strategy.optimizer.state
-    strategy.clear_moments()
-    assert not momentum() and not strategy.optimizer.state
-    met = []
-    strategy.plugins.insert(0, At("before_training_epoch", lambda s: met.append(bool(momentum()))))
-    strategy.scale_rule.optimizer.state[strategy.model.head.scale]["momentum_buffer"] = torch.ones(
-        ()
-    )
-    strategy.train(stream[1], reset_optimizer_state=True)
-    assert met == [False, True]
-
-
-def test_a_state_of_another_rate_of_the_scale_is_refused():
-    with pytest.raises(ValueError, match="scale_lr 0.1, now 0.2"):
-        build("podnet", scale_lr=0.2).load_state_dict(build("podnet").state_dict())
-
-
-def test_a_copy_of_a_strategy_trains_its_own_scale():
-    strategy = steps_of(build("podnet", optimizer=lambda parameters: AdamW(parameters, lr=1e-3)), 1)
-    other = copy.deepcopy(strategy)
-    assert other.scale_rule.scale is other.model.head.scale is not strategy.model.head.scale
-    before = strategy.model.head.scale.item()
-    other.train(benchmark_of().train_stream[1])
-    assert strategy.model.head.scale.item() == before != other.model.head.scale.item()
-
-
-class Signs(Optimizer):
-    """An optimizer that knows no rate."""
-
-    def __init__(self, parameters):
-        super().__init__(parameters, {"stride": 1e-3})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter -= group["stride"] * parameter.grad.sign()
-
-
-def test_an_optimizer_without_a_rate_has_the_rule_at_its_full_rate():
-    rates = []
-    strategy = build("podnet", optimizer=Signs, tune_epochs=1)
-    strategy.scale_rule.optimizer.register_step_pre_hook(
-        lambda own, *_: rates.append(own.param_groups[0]["lr"])
-    )
-    marks = [At("before_phase_epoch", lambda s: marks.append(weights(s)))]
-    strategy.plugins.insert(0, marks[0])
-    steps_of(strategy, 2)
-    assert set(rates) == {0.1} and moved(marks[1], weights(strategy)) == {
-        "head.old_proxies",
-        "head.new_proxies",
-    }
 
 
 def test_a_schedule_that_starts_low_does_not_raise_the_rate_of_the_scale():

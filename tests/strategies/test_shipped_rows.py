@@ -11,7 +11,7 @@ import pytest
 import torch
 from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.models import IncrementalClassifier
-from avalanche.training.plugins import EvaluationPlugin, LwFPlugin, ReplayPlugin, SupervisedPlugin
+from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.supervised.joint_training import AlreadyTrainedError
 from strategy_runs import At, benchmark_of, mlp, vit
 from torch import nn
@@ -104,17 +104,6 @@ def test_a_row_that_cannot_run_raises_in_the_second_step_what_it_says(name):
         strategy.train(benchmark.train_stream[1])
 
 
-def test_shipped_der_with_the_largest_class_first_meets_the_logits_of_untrained_columns():
-    losses = []
-    watch = At("before_backward", lambda strategy: losses.append(strategy.loss.item()))
-    strategy = build("avalanche-der", plugins=[watch], train_epochs=1)
-    first, second, _ = benchmark_of(per_class=20, order=[5, 1, 4, 0, 2, 3]).train_stream
-    strategy.train(first)
-    assert max(losses) < 10
-    strategy.train(second)
-    assert max(losses) > 0.1 * 1000**2 / 6  # alpha · (one column of six)
-
-
 def test_shipped_icarl_fails_with_avalanches_own_growing_head_and_the_fixed_one_does_not():
     for name in ("avalanche-icarl", "avalanche-icarl-fixed"):
         model = vit()
@@ -126,27 +115,6 @@ def test_shipped_icarl_fails_with_avalanches_own_growing_head_and_the_fixed_one_
         else:
             with pytest.raises(RuntimeError, match="size mismatch for train_classifier"):
                 strategy.train(benchmark.train_stream[1])
-
-
-@pytest.mark.parametrize("name", RUNNING)
-def test_a_row_learns_its_first_step_trains_every_parameter_and_leaves_the_callers_list_alone(name):
-    ran = run(name)
-    chance = 1 / 6 if ran.strategy.trains_on_stream else 1 / 2
-    assert ran.accuracies[0] > chance + 0.3
-    assert len(ran.accuracies) == (1 if ran.strategy.trains_on_stream else 3)
-    assert ran.given == [ran.mine] and ran.strategy.plugins[0] is ran.mine
-    assert ran.model.head.seen.tolist() == [True] * 6
-    trained = {
-        id(parameter)
-        for group in ran.strategy.optimizer.param_groups
-        for parameter in group["params"]
-    }
-    assert trained == {id(parameter) for parameter in ran.model.parameters()}
-    assert [
-        name
-        for name, value in ran.model.backbone.named_parameters()
-        if torch.equal(value, ran.before[name])
-    ] == []
 
 
 @pytest.mark.parametrize("name", ENDS_WELL)
@@ -162,22 +130,6 @@ def test_joint_training_alone_trains_on_the_stream_and_only_once():
 
 
 # Their parts
-
-
-@pytest.mark.parametrize(
-    ("name", "training"), [("avalanche-lwf", True), ("avalanche-lwf-fixed", False)]
-)
-def test_only_the_fixed_lwf_teacher_is_in_eval_mode(name, training):
-    (plugin,) = [plugin for plugin in run(name).strategy.plugins if isinstance(plugin, LwFPlugin)]
-    assert {module.training for module in plugin.lwf.prev_model.modules()} == {training}
-
-
-@pytest.mark.parametrize(
-    ("name", "finite"), [("avalanche-er_ace", False), ("avalanche-er_ace-fixed", True)]
-)
-def test_only_the_fixed_er_ace_has_a_loss_that_stays_finite_on_saturated_logits(name, finite):
-    logits, targets = torch.tensor([[0.0, 200.0, 0.0]]).repeat(2, 1), torch.tensor([0, 1])
-    assert build(name).ace_criterion(logits, targets, logits, targets).isfinite().item() is finite
 
 
 @pytest.mark.parametrize(
@@ -203,48 +155,19 @@ def test_icarl_is_built_from_the_models_own_parts_and_only_the_fixed_teacher_is_
     )
 
 
-@pytest.mark.parametrize("kind", ["lwf", "ewc", "der-fixed", "bic-fixed", "icarl"])
-def test_an_option_reaches_the_host(kind):
-    expected = {
-        "lwf": (
-            dict(alpha=3, temperature=5),
-            lambda s: (s.plugins[0].lwf.alpha, s.plugins[0].lwf.temperature),
-            (3, 5),
-            (1, 2),
-        ),
-        "ewc": (
-            dict(ewc_lambda=7, mode="online", decay_factor=0.5, keep_importance_data=True),
-            lambda s: [
-                getattr(s.plugins[0], option)
-                for option in ("ewc_lambda", "mode", "decay_factor", "keep_importance_data")
-            ],
-            [7, "online", 0.5, True],
-            [1, "separate", None, True],  # "separate" keeps it always
-        ),
-        "der-fixed": (
-            dict(alpha=3, beta=0, batch_size_mem=9),
-            lambda s: (s.alpha, s.beta, s.batch_size_mem),
-            (3, 0, 9),
-            (0.1, 0.5, 20),
-        ),
-        "bic-fixed": (
-            dict(T=5, lamb=2, lr=0.3),
-            lambda s: (s.plugins[0].T, s.plugins[0].lamb, s.plugins[0].lr),
-            (5, 2, 0.3),
-            (2, -1, 0.1),
-        ),
-        "icarl": (
-            dict(fixed_memory=False, buffer_transform=torch.neg),
-            lambda s: (s.plugins[0].fixed_memory, s.plugins[0].buffer_transform),
-            (False, torch.neg),
-            (True, None),
-        ),
-    }
-    options, look, changed, usual = expected[kind]
-    assert (
-        look(build(f"avalanche-{kind}")) == usual
-        and look(build(f"avalanche-{kind}", **options)) == changed
-    )
+@pytest.mark.parametrize(
+    ("kind", "options", "of_host"),
+    [
+        ("lwf", {"alpha": 3}, lambda s: s.plugins[0].lwf.alpha),
+        ("ewc", {"ewc_lambda": 7}, lambda s: s.plugins[0].ewc_lambda),
+        ("der-fixed", {"alpha": 3}, lambda s: s.alpha),
+        ("bic-fixed", {"lr": 0.3}, lambda s: s.plugins[0].lr),
+    ],
+)
+def test_an_option_reaches_the_host(kind, options, of_host):
+    (value,) = options.values()
+    assert of_host(build(f"avalanche-{kind}", **options)) == value
+    assert of_host(build(f"avalanche-{kind}")) != value
 
 
 def budget(strategy):
@@ -291,56 +214,20 @@ def test_a_memory_smaller_than_the_batch_is_replayed_whole(name):
     assert replayed == [False, True]
 
 
-def test_replay_goes_on_from_a_row_as_from_avalanches_class():
-    strategy = run("avalanche-replay").strategy
-    (replay,) = [plugin for plugin in strategy.plugins if isinstance(plugin, ReplayPlugin)]
-    assert len(replay.storage_policy.buffer) == 60 and set(
-        replay.storage_policy.buffer.targets
-    ) == set(range(6))
-
-
 # What is refused
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_unknown_option_is_named_and_so_is_one_of_another_row(name):
-    for wrong in (
-        "train_epoch",
-        "memory_size",
-        "rule",
-        "T" if "bic" not in name else "temperature",
-    ):
+    for wrong in ("train_epoch", "memory_size", "rule"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument.*{wrong}"):
             build(name, **{wrong: 3})
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("lwf", dict(alpha=-1.0), "alpha must be at least 0, got -1.0"),
-        ("lwf-fixed", dict(alpha=[1.0, -2.0]), "alpha must be at least 0, got -2.0"),
-        ("lwf", dict(temperature=0), "temperature must be above 0, got 0"),
-        ("ewc", dict(ewc_lambda=float("nan")), "ewc_lambda must be at least 0, got nan"),
-        (
-            "ewc",
-            dict(mode="online"),
-            "mode='online' with decay_factor; got 'online', decay_factor=None",
-        ),
-        ("ewc", dict(decay_factor=0.1), "got 'separate', decay_factor=0.1"),
-        ("der", dict(alpha=-1), "alpha must be at least 0, got -1"),
-        ("der-fixed", dict(beta=-1), "beta must be at least 0, got -1"),
-        ("der", dict(batch_size_mem=61), r"batch_size_mem must be in 1…60 \(mem_size\), got 61"),
-        ("er_ace", dict(batch_size_mem=0), r"batch_size_mem must be in 1…60 \(mem_size\), got 0"),
-        ("bic", dict(val_percentage=0.01), "val_percentage must be in .* mem_size=60; got 0.01"),
-        ("bic-fixed", dict(val_percentage=1), "val_percentage must be in .*; got 1"),
-        ("bic", dict(T=0), "T must be above 0, got 0"),
-        ("bic", dict(stage_2_epochs=0), "stage_2_epochs must be at least 1, got 0"),
-        ("bic", dict(lr=0.0), "lr must be above 0, got 0.0"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_refused_at_construction(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(f"avalanche-{name}", **options)
+@pytest.mark.parametrize("value", [0.01, 1])
+def test_a_hold_out_without_an_image_is_refused_at_construction(value):
+    with pytest.raises(ValueError, match=f"val_percentage must be in .* mem_size=60; got {value}"):
+        build("avalanche-bic", val_percentage=value)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

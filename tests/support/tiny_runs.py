@@ -65,7 +65,7 @@ def six_digits():
     )
 
 
-def build(recipe, seed, *, device="cpu", data_root=None, plugins=()):
+def build(recipe, seed, *, device="cpu", data_root=None, known=None, plugins=()):
     """As the package's own: seeds, then makes benchmark and strategy."""
     benchmark = six_digits()
     RNGManager.set_random_seeds(seed)

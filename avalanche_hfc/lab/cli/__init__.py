@@ -22,6 +22,7 @@ from avalanche_hfc.lab.cli.look import (
 from avalanche_hfc.lab.cli.ranks import LOST, after_first, launched, let_lost_end, lost_connection
 from avalanche_hfc.lab.cli.tables import compare, demo, table
 from avalanche_hfc.lab.cli.train import learn, pretrain, resume, run
+from avalanche_hfc.lab.machine import LastingStream
 
 __all__ = ["commands", "main"]
 
@@ -81,6 +82,7 @@ def main() -> None:
     1; `--debug`, anywhere, shows the traceback of either.
     """
     debug = DEBUG in sys.argv[1:]
+    sys.stderr = LastingStream(sys.stderr)
     try:
         commands(
             [word for word in sys.argv[1:] if word != DEBUG], prog_name="hfc", standalone_mode=False

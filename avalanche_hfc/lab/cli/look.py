@@ -40,7 +40,7 @@ from avalanche_hfc.lab.overrides import with_data
 from avalanche_hfc.lab.tables import ALL_TABLES, digest, matching, tables_of
 
 if TYPE_CHECKING:
-    from avalanche_hfc.lab.predict import Prediction
+    from avalanche_hfc.lab.trained_run import Prediction
 
 SHOWN = 5  # places of a fault in the data, without --all
 COLUMNS_SHOWN = 4  # that differ, of a row
@@ -194,7 +194,7 @@ def plan(
     """
     announce_loading()
     from avalanche_hfc.lab.plan import plan_all
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
     from avalanche_hfc.lab.table import cells_of, runs_of
 
     devices = [check_device(device) for device in devices]
@@ -232,7 +232,7 @@ def plan(
 
 def tell_memory(changed: Recipe, memory: str) -> None:
     """Which precision fits, and whether activations must be checkpointed."""
-    from avalanche_hfc.lab.memory import advice, fits, num_bytes
+    from avalanche_hfc.lab.plan import advice, fits, num_bytes
 
     room = num_bytes(memory)
     found = fits(changed)
@@ -262,7 +262,7 @@ def tell_table(
     click.echo(
         f"  time    about {duration(seeds * sum(estimate.seconds for estimate in estimates))}"
     )
-    click.echo(f"  memory  {size(max(estimate.memory for estimate in estimates))} at most")
+    click.echo(f"  memory  {size(max(estimate.measured.memory for estimate in estimates))} at most")
     tell_disk(
         seeds * sum(estimate.disk for estimate in estimates),
         "all runs, up to three checkpoints each",
@@ -280,7 +280,7 @@ def tell_disk(needed: int, of_what: str) -> None:
 def tell_recipe(changed: Recipe, device: str, estimate: Any, *, synthetic: bool) -> None:
     click.echo(f"{changed.name} on {device}{', from random images' if synthetic else ''}")
     click.echo(f"  time    about {duration(estimate.seconds)}")
-    first, later = estimate.rates
+    first, later = estimate.measured.rates
     click.echo(
         f"          training {duration(sum(estimate.training))}: "
         f"{estimate.images:,} images, all epochs;"
@@ -288,16 +288,17 @@ def tell_recipe(changed: Recipe, device: str, estimate: Any, *, synthetic: bool)
     click.echo(f"          {first:.0f} images/s in the first step, {later:.0f} in later ones")
     click.echo(
         f"          evaluation and herding {duration(estimate.evaluation)}: "
-        f"{estimate.eval_rate:.0f} images/s"
+        f"{estimate.measured.eval_rate:.0f} images/s"
     )
     click.echo(f"          network, exemplars, checkpoints and files {duration(estimate.fixed)}")
     click.echo(
-        f"  memory  {size(estimate.memory)} at most, "
+        f"  memory  {size(estimate.measured.memory)} at most, "
         f"{'of the device' if device.startswith('cuda') else 'of the process'}"
     )
     tell_disk(
         estimate.disk,
-        f"up to three checkpoints of {size(estimate.checkpoint)}, rows {size(estimate.rows)}",
+        f"up to three checkpoints of {size(estimate.measured.checkpoint)}, "
+        f"rows {size(estimate.rows)}",
     )
 
 
@@ -429,7 +430,7 @@ def predict(
     if as_json and as_csv:
         raise click.UsageError("Choose --json or --csv, not both.")
     announce_loading()
-    from avalanche_hfc.lab.predict import predict as ask
+    from avalanche_hfc.lab.trained_run import predict as ask
 
     found = ask(run, images, top=top, device=device, allow_code=allow_code)
     if as_json:
@@ -506,7 +507,7 @@ def export(run: Path, to: str, out: Path | None, allow_code: bool) -> None:
     logits. The file also holds the class names, as JSON.
     """
     announce_loading()
-    from avalanche_hfc.lab.export import export as write
+    from avalanche_hfc.lab.trained_run import export as write
 
     click.echo(f"Model: {write(run, to, out, allow_code=allow_code)}")
 

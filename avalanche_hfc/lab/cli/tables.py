@@ -33,7 +33,6 @@ from avalanche_hfc.lab.compare import (
     MOST_EPOCHS,
     TimeBudget,
     Work,
-    budget_note,
     comparable,
     compared_recipes,
     compared_runs,
@@ -41,6 +40,7 @@ from avalanche_hfc.lab.compare import (
     has_weights,
     model_size,
     note_epochs,
+    noted_epochs,
     with_epochs,
     with_weights,
 )
@@ -111,7 +111,8 @@ def run_cells(cells: Sequence[TableCell], overrides: Mapping[str, str], options:
         sys.exit(0)
     if options["no_run"]:
         if missing:
-            click.echo(f"Not finished: {'; '.join(map(str, missing))}.", err=True)
+            names = "; ".join(map(str, missing))
+            click.echo(f"Not finished: {len(missing)} of {len(runs)} runs. {names}.", err=True)
         return Done(there, [])
     return run_missing(runs, missing, options)
 
@@ -144,7 +145,7 @@ def run_all(runs: Sequence[TableRun], options: Options) -> list[tuple[TableRun, 
     import torch
 
     from avalanche_hfc.lab.jobs import check_data, check_precisions, check_room, outcomes
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
 
     on_ray = options["on"] == "ray"
     device = options["device"] if on_ray else check_device(options["device"])
@@ -337,14 +338,9 @@ def table(
     """
     from avalanche_hfc.lab.read import read_runs
     from avalanche_hfc.lab.rows import replace_file
-    from avalanche_hfc.report.paper_table import (
-        figures_of,
-        paper_of,
-        steps_of,
-        table_of,
-        title_of,
-        write_table,
-    )
+    from avalanche_hfc.lab.table import cells_of, check_writable
+    from avalanche_hfc.report.table_figures import figures_of
+    from avalanche_hfc.report.tables import paper_of, steps_of, table_of, title_of, write_table
 
     if add:
         announce_loading()  # their classes are read at once
@@ -414,11 +410,12 @@ def demo(seeds: int, epochs: int, out: Path, fresh: bool) -> None:
     end(done)
     if not done.finished:
         raise none_finished("demo", options)
-    from avalanche_hfc.report.demo import DEFINITIONS, table, write_report
+    from avalanche_hfc.report.table_figures import write_demo
+    from avalanche_hfc.report.tables import DEMO_DEFINITIONS, demo_table
 
-    click.echo(table(write_report(out)))
+    click.echo(demo_table(write_demo(out)))
     click.echo(
-        f"\n{DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: "
+        f"\n{DEMO_DEFINITIONS}\n\nRows: {out / 'steps.csv'}, {out / 'summary.csv'}; curves: "
         f"{out / 'curves.png'}"
     )
     click.echo(f"Report, to open in a browser: {out / 'report.html'}")
@@ -503,13 +500,11 @@ def compare(
         recipes = with_weights(recipes, weights)
     check_writable(out)
     work = Work(tuple(dict.fromkeys(names)), seeds, steps, jobs)
-    noted = budget_note(out, minutes, epochs)
-    if noted is not None:
-        epochs = noted.epochs
-        noted.refuse_more(work, out, compared_runs(with_epochs(recipes, epochs), seeds, out))
-    from avalanche_hfc.lab.data_files import refuse_other_data
+    noted = noted_epochs(out, minutes, work) if epochs is None else None
+    epochs = noted or epochs
+    from avalanche_hfc.lab.data import refuse_other_data
     from avalanche_hfc.lab.plan import real_data
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device
 
     device, reading = check_device(device), time.monotonic()
     source, sizes = real_data(recipes[0], seeds[0], None)

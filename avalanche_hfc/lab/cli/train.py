@@ -106,8 +106,7 @@ def run(
         check_ranks(ranks, changed.train.batch_size)
         if ranks > 1 and not launched():
             launch(ranks, device)
-    from avalanche_hfc.lab.ranks import join, on_first
-    from avalanche_hfc.lab.run import check_device
+    from avalanche_hfc.lab.ranks import check_device, join, on_first
     from avalanche_hfc.ranks import agree
 
     silence_host()
@@ -142,7 +141,7 @@ def download_data(changed: Recipe, folder: Path | None) -> None:
 def leave_finished(run: TableRun, skip_bad: bool) -> None:
     """Say that a run is finished; refuse one that was trained on other data."""
     if "data" in run.recipe.paths:
-        from avalanche_hfc.lab.data_files import refuse_other_place
+        from avalanche_hfc.lab.data import refuse_other_place
 
         data = str(run.recipe.paths["data"])
         refuse_other_place(RunFolder(run.folder), data, skip_bad=skip_bad)

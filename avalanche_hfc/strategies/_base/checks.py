@@ -2,14 +2,13 @@
 step, its optimizer, its batches.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
+from avalanche_hfc._types import Strategy
 from avalanche_hfc.plugins.steps import StepTable
 
 
@@ -73,39 +72,24 @@ def check_optimizer(owner: str, model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def check_convolutional(owner: str, model: nn.Module) -> None:
-    """Raise unless convolutions of the model follow each other: a ViT has one, of its patches."""
-    found = sum(isinstance(module, nn.Conv2d) for module in model.modules())
-    if found < 2:
+def raise_for_labels(strategy: Strategy) -> None:
+    """Raise for labels of a batch that are no class ids."""
+    raise ValueError(
+        f"{type(strategy).__name__}: the labels of a batch must be class ids of dtype "
+        f"torch.int64, got {strategy.mb_y.dtype}."
+    )
+
+
+def raise_for_dtype(strategy: Strategy, error: RuntimeError) -> None:
+    """If a forward pass has failed on images of another dtype than the weights, name both."""
+    images = strategy.mb_x.dtype
+    weights = (p.dtype for p in strategy.model.parameters() if p.is_floating_point())
+    expected = next(weights, images)
+    if images != expected:
         raise ValueError(
-            f"{owner}: channels_last=True is for convolutional networks such as ResNet32 and "
-            f"ResNet18; {type(model).__name__} has {found or 'no'} convolution. Use "
-            "channels_last=False."
-        )
-
-
-def check_labels(owner: str, targets: Tensor) -> None:
-    """Raise unless the labels of a batch are class ids."""
-    if targets.dtype != torch.int64:
-        raise ValueError(
-            f"{owner}: the labels of a batch must be class ids of dtype torch.int64, got "
-            f"{targets.dtype}."
-        )
-
-
-@contextmanager
-def named_dtypes(owner: str, model: nn.Module, x: Tensor) -> Iterator[None]:
-    """If a forward pass fails on images of another dtype than the weights, name both."""
-    try:
-        yield
-    except RuntimeError as error:
-        weights = (p.dtype for p in model.parameters() if p.is_floating_point())
-        expected = next(weights, x.dtype)
-        if x.dtype == expected:
-            raise
-        raise ValueError(
-            f"{owner}: the images are {x.dtype}, the weights of the model {expected}. Convert the "
-            f"images in the transform, or the model with model.to({x.dtype})."
+            f"{type(strategy).__name__}: the images are {images}, the weights of the model "
+            f"{expected}. Convert the images in the transform, or the model with "
+            f"model.to({images})."
         ) from error
 
 

@@ -2,6 +2,8 @@
 device, read once per epoch.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -54,3 +56,9 @@ class EpochLosses:
         names = list(self._sums)
         means = torch.stack([self._sums[name] / self._counts[name] for name in names]).tolist()
         self.means = dict(zip(names, means, strict=True))
+
+
+def sum_of(terms: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the terms, the first one bitwise where it is the only one."""
+    values = list(terms.values())
+    return sum(values[1:], start=values[0])

@@ -138,5 +138,5 @@ class OnePass(FrozenBackbone):
         """Do nothing: no loss is differentiated."""
 
     def optimizer_step(self) -> None:
-        with self.precision.full():
+        with self.hardware.precision.full():
             self.learn(self.gathered(self.frozen_embedding().to(self.mb_x.dtype)), self.mb_y)

@@ -18,11 +18,6 @@ class FirstGroups:
     def __init__(self, optimizer: Optimizer):
         self.options = [options_of(optimizer, group) for group in optimizer.param_groups]
 
-    @property
-    def lr(self) -> float:
-        """The rate of the first group that trains: the base that a recipe's factors multiply."""
-        return next((rate for rate in map(rate_of, self.options) if rate), 1.0)
-
     def rate(self, optimizer: Optimizer, parameters: Iterable[nn.Parameter]) -> float:
         """The rate of these parameters at construction, such as those of a head."""
         return rate_of(self._options(optimizer, group_number(optimizer, parameters)))

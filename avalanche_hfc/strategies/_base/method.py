@@ -15,7 +15,6 @@ from torch.nn import CrossEntropyLoss, Module
 from torch.optim import Optimizer
 
 from avalanche_hfc._names import lookup
-from avalanche_hfc._types import Strategy
 from avalanche_hfc.losses import (
     compensation_weights,
     cross_entropy,
@@ -25,13 +24,12 @@ from avalanche_hfc.losses import (
 )
 from avalanche_hfc.models import Features
 from avalanche_hfc.plugins.herding import HerdingReplayPlugin
-from avalanche_hfc.plugins.hosts import Criterion, Host
+from avalanche_hfc.plugins.hosts import Criterion, check_criterion
 from avalanche_hfc.plugins.losses import HostedPlugin
-from avalanche_hfc.plugins.ranked import RankedPlugin
 from avalanche_hfc.plugins.steps import StepTable
-from avalanche_hfc.plugins.teacher import FrozenTeacher
+from avalanche_hfc.plugins.teacher import FrozenTeacher, TeacherPlugin, teacher_logits
+from avalanche_hfc.strategies._base.epoch_log import sum_of
 from avalanche_hfc.strategies._base.heads import start_rows
-from avalanche_hfc.strategies._base.phases import sum_of
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 
 LOSSES = {"host": "the method's own", "gfc": "with L_FC", "grd": "with L_RD", "hfc": "with both"}
@@ -39,16 +37,6 @@ GRADIENTS = {
     "host": "the target-logit gradient of the method's own loss",
     "softmax": "that of the softmax over all classes seen",
 }
-
-
-class TeacherPlugin(RankedPlugin):
-    """Keeps the model of the step before as the strategy's teacher."""
-
-    def after_training_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).forget_batch()
-
-    def after_training_exp(self, strategy: Strategy, **kwargs: object) -> None:
-        FrozenTeacher.of(strategy).take(strategy)
 
 
 class Method(IncrementalTemplate):
@@ -133,7 +121,7 @@ class Method(IncrementalTemplate):
                 "out, or choose gfc, grd or hfc."
             )
         try:
-            Host.check_criterion(criterion)
+            check_criterion(criterion)
         except ValueError as error:
             raise ValueError(
                 f"{name} trains with its own losses, its criterion serves in evaluation: {error}."
@@ -327,6 +315,10 @@ class Method(IncrementalTemplate):
         StepTable.of(self).note_weights(weights, steps[targets])
         return weights
 
+    def _after_training_iteration(self, **kwargs: object) -> None:
+        super()._after_training_iteration(**kwargs)
+        StepTable.of(self).forget_batch()
+
     # The teacher
 
     def _before_forward(self, **kwargs: object) -> None:
@@ -343,14 +335,7 @@ class Method(IncrementalTemplate):
         Returns:
             Logits, shape ``(b, K)`` with one column for each class of the teacher's head.
         """
-        return FrozenTeacher.of(self).output(
-            self.mb_x, lambda model, x: self.gathered(self._teacher_forward(model, x))
-        )
-
-    def _teacher_forward(self, model: Module, x: Tensor) -> Tensor:
-        if self.mb_prefix is None:
-            return model(x)
-        return model.classify(model.embed(x, self.mb_prefix))  # type: ignore[operator]
+        return teacher_logits(self, self.mb_x)
 
     def teacher_features(self) -> tuple[Features, Float[Tensor, "b K"]]:
         """The features and logits of the teacher for the current batch, from one forward.

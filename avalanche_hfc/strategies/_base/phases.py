@@ -3,12 +3,12 @@ its data, optimizer and loss.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
-from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_
 from torch.optim import Optimizer
@@ -16,10 +16,10 @@ from torch.optim import Optimizer
 from avalanche_hfc._types import HostDataset, Options, State, Strategy
 from avalanche_hfc.plugins.rates import cosine
 from avalanche_hfc.ranks import begin_epoch
+from avalanche_hfc.strategies._base.epoch_log import sum_of
 from avalanche_hfc.strategies._base.groups import FirstGroups
-from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
+from avalanche_hfc.strategies._base.state import random_state, set_random_state
 
-EVENTS = ("before_phase_epoch", "after_phase_epoch")
 COUNTED = (
     "train_iterations",
     "train_exp_iterations",
@@ -27,46 +27,11 @@ COUNTED = (
 )  # of Avalanche's clock: a batch of a phase is an iteration
 
 
-class PhasePlugin(SupervisedPlugin):
-    """A plugin with Avalanche's callbacks and further ones for the phases after the main epochs.
-
-    During a callback `strategy.phase` is the name of the phase and `strategy.phase_running` the
-    `Phase`, with its optimizer, epoch and batch.
-    """
-
-    def before_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        """Called before each epoch of a phase after the main epochs.
-
-        Args:
-            strategy: The strategy that is training.
-            **kwargs: The arguments that `train` was given.
-        """
-
-    def after_phase_epoch(self, strategy: Strategy, **kwargs: object) -> None:
-        """Called after each epoch of a phase after the main epochs.
-
-        Args:
-            strategy: The strategy that is training.
-            **kwargs: The arguments that `train` was given.
-        """
-
-    def before_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        """Called before each batch of such a phase.
-
-        Args:
-            strategy: The strategy; `strategy.phase_running.batch` is ``(x, targets)``.
-            **kwargs: Not used.
-        """
-
-    def after_phase_iteration(self, strategy: Strategy, **kwargs: object) -> None:
-        """Called after the update of each batch of such a phase.
-
-        Args:
-            strategy: The strategy; `strategy.loss_terms` are the loss terms of the batch.
-            **kwargs: Not used.
-        """
+def do_nothing() -> None:
+    pass
 
 
+@dataclass(eq=False)
 class Phase:
     """Epochs after the main ones, with another loss, on other data.
 
@@ -94,82 +59,52 @@ class Phase:
             batch.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        num_epochs: int,
-        first_groups: FirstGroups,
-        lr: Callable[[float], float],
-        module: Callable[[], nn.Module],
-        data: Callable[[], HostDataset],
-        loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]],
-        entered: Callable[[], AbstractContextManager[None]],
-        start: Callable[[], None] | None = None,
-        finish: Callable[[], None] | None = None,
-        schedule: Literal["constant", "cosine"] = "constant",
-        overrides: Mapping[str, object] | None = None,
-        limit: float | None = None,
-        in_order: bool = False,
-    ):
-        self.name = name
-        self.num_epochs = num_epochs
-        self.first_groups = first_groups
-        self.lr = lr
-        self.module = module
-        self.data = data
-        self.loss = loss
-        self.entered = entered
-        self.start = start
-        self.finish = finish
-        self.schedule = schedule
-        self.overrides = overrides or {}
-        self.limit = limit
-        self.in_order = in_order
-        self.epoch = 0
-        self.optimizer: Optimizer
-        self.rates: list[float] = []
-        self.batch: tuple[Tensor, Tensor] | None = None
+    name: str
+    num_epochs: int
+    first_groups: FirstGroups
+    lr: Callable[[float], float]
+    module: Callable[[], nn.Module]
+    data: Callable[[], HostDataset]
+    loss: Callable[[Tensor, Tensor], Mapping[str, Tensor]]
+    entered: Callable[[], AbstractContextManager[None]]
+    start: Callable[[], None] = do_nothing
+    finish: Callable[[], None] = do_nothing
+    schedule: Literal["constant", "cosine"] = "constant"
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    limit: float | None = None
+    in_order: bool = False
+    epoch: int = field(default=0, init=False)
+    optimizer: Optimizer = field(init=False)
+    rates: list[float] = field(init=False)
+    batch: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
-    def run(
-        self, strategy: Strategy, event: str | None, saved: State | None, **kwargs: object
-    ) -> None:
+    def run(self, strategy: Strategy, saved: State | None, **kwargs: object) -> None:
         """Train all epochs, or the remaining ones of an interrupted phase.
 
         Args:
             strategy: The strategy that is training.
-            event: The callback in which `saved` was taken; None to begin the phase.
             saved: A return value of `state_dict`; None to begin the phase.
             **kwargs: The arguments that `train` was given.
         """
-        if saved is None and self.start is not None:
+        if saved is None:
             self.start()
         before = random_state(strategy.device)
         with self.entered():
+            groups = self.first_groups.mirrored(strategy, self.module(), self.lr, **self.overrides)
+            self.optimizer = optimizer_like(strategy.optimizer, groups)
+            self.rates = [group.get("lr", 1.0) for group in groups]
             if saved is not None:
-                set_random_state(
-                    before, strategy.device
-                )  # what is drawn on entering was drawn before the state was saved
-            mirrored = self.first_groups.mirrored(
-                strategy, self.module(), self.lr, **self.overrides
-            )
-            self.optimizer = optimizer_like(strategy.optimizer, mirrored)
-            self.rates = [group.get("lr", 1.0) for group in mirrored]
-            if saved is not None:
-                self.load(strategy, saved)
+                self.load_state_dict(saved)
+                # what is drawn on entering was drawn before the state was saved
+                set_random_state(before, strategy.device)
             strategy.phase_running = self
             try:
-                self._epochs(strategy, event, **kwargs)
+                self._epochs(strategy, begun=saved is not None and saved["begun"], **kwargs)
             finally:
                 strategy.phase_running = None
-        if self.finish is not None:
-            self.finish()
+        self.finish()
 
-    def _epochs(self, strategy: Strategy, event: str | None, **kwargs: object) -> None:
-        turns = strategy.progress.take_turns
-        if event == "after_phase_epoch":
-            turns(strategy, event, **kwargs)
-            self.epoch += 1
+    def _epochs(self, strategy: Strategy, *, begun: bool, **kwargs: object) -> None:
         data = self.data()
         if self.in_order:
             order = {"drop_last": len(data) >= strategy.train_mb_size}
@@ -179,21 +114,25 @@ class Phase:
         loader = strategy.shared(strategy.loader_of(data, strategy.train_mb_size, kwargs, **order))
         while self.epoch < self.num_epochs:
             strategy.seed_draws(loader.dataset, self.name, self.epoch)
-            turns(strategy, "before_phase_epoch", **kwargs)
+            if not begun:
+                strategy.progress.call(strategy, "before_phase_epoch", **kwargs)
+            begun = False
             strategy.losses.start()
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * lr_factor(self.schedule, self.epoch, self.num_epochs)
             begin_epoch(strategy)
-            with strategy.epoch_hardware():
+            with strategy.hardware.epoch():
                 for batch in loader:
                     strategy.share = getattr(loader, "share", None)
                     x, targets = (
                         column.to(strategy.device, non_blocking=True) for column in batch[:2]
                     )
-                    self._iteration(strategy, strategy.arrange(x), strategy.gathered(targets))
+                    self._iteration(
+                        strategy, strategy.hardware.arrange(x), strategy.gathered(targets)
+                    )
             strategy.share = None
             strategy.losses.finish(step=strategy.clock.train_exp_counter, epoch=self.epoch)
-            turns(strategy, "after_phase_epoch", **kwargs)
+            strategy.progress.call(strategy, "after_phase_epoch", **kwargs)
             self.epoch += 1
 
     def _iteration(self, strategy: Strategy, x: Tensor, targets: Tensor) -> None:
@@ -201,7 +140,7 @@ class Phase:
         self.batch = (x, targets)
         tell_plugins(strategy, "before_phase_iteration")
         self.optimizer.zero_grad()
-        with strategy.precision.autocast():
+        with strategy.hardware.precision.autocast():
             terms = self.loss(x, targets)
             total = sum_of(terms)
         strategy.differentiate(total, self.module(), self.optimizer)
@@ -231,56 +170,54 @@ class Phase:
         Returns:
             Tensors and plain data only.
         """
-        module = self.module()
+        module, begun = self.module(), strategy.progress.event == "before_phase_epoch"
         return {
             "name": self.name,
-            "epoch": self.epoch,
+            "epoch": self.epoch if begun else self.epoch + 1,
+            "begun": begun,
             "optimizer": self.optimizer.state_dict(),
             "module": None if module is strategy.model else dict(module.state_dict()),
         }
 
-    def load(self, strategy: Strategy, saved: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned.
 
         Args:
-            strategy: The strategy that is training.
-            saved: A return value of `state_dict`.
+            state: A return value of `state_dict`.
         """
-        self.epoch = saved["epoch"]
-        self.optimizer.load_state_dict(saved["optimizer"])
-        if saved["module"] is not None:
-            self.module().load_state_dict(saved["module"])
+        self.epoch = state["epoch"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        if state["module"] is not None:
+            self.module().load_state_dict(state["module"])
 
 
-def run_phases(
-    strategy: Strategy,
-    phases: Iterable[Phase],
-    event: str | None,
-    saved: State | None,
-    **kwargs: object,
-) -> None:
-    """Run the phases of a step, from the interrupted one on if `event` is a callback of a phase."""
-    for phase in phases:
-        if event in EVENTS:
-            assert saved is not None
-            if phase.name != saved["name"]:
-                continue
-            phase.run(strategy, event, saved, **kwargs)
-            event = None
-        else:
-            phase.run(strategy, None, None, **kwargs)
+class Phased:
+    """Mix-in for a strategy whose steps have phases after the main epochs."""
+
+    phase_running: Phase | None = None
+
+    def phases(self) -> Sequence[Phase]:
+        """Hook: the phases that follow the main epochs of the current step.
+
+        Returns:
+            The phases in the order in which they run. By default there are none.
+        """
+        return ()
+
+    def later_epochs(self: Any, saved: State | None, **kwargs: object) -> None:
+        for phase in self.phases():
+            if saved is None or phase.name == saved["name"]:
+                phase.run(self, saved, **kwargs)
+                saved = None
+
+    def phase_state(self: Any) -> State | None:
+        return None if self.phase_running is None else self.phase_running.state_dict(self)
 
 
 def tell_plugins(strategy: Strategy, event: str) -> None:
     for plugin in strategy.plugins:
         if hasattr(plugin, event):
             getattr(plugin, event)(strategy)
-
-
-def sum_of(terms: Mapping[str, Tensor]) -> Tensor:
-    """The sum of the terms, the first one bitwise where it is the only one."""
-    values = list(terms.values())
-    return sum(values[1:], start=values[0])
 
 
 def lr_factor(schedule: str, epoch: int, num_epochs: int) -> float:

@@ -32,6 +32,7 @@ TUNE_MODES = {
 }
 FORMS = {"code": "as released: no margin, no hinge", "paper": "as printed: margin 0.6, hinge"}
 LARGEST_GRADIENT = 5.0
+NUM_PROXIES = 10  # of each class: published, PODNet and AFC
 NME_SHARPNESS = 9.0  # features and proxies scaled by 3
 
 
@@ -53,7 +54,6 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         optimizer: An optimizer over the parameters of the model.
         nca: Form of the NCA loss: ``"code"`` as released, without margin and hinge, or ``"paper"``
             as printed.
-        num_proxies: Number of proxies of each class.
         tune_epochs: Number of epochs of balanced tuning, from the second step on.
         tune_lr: Learning rate of balanced tuning. By default half of the head's.
         tune_mode: Mode of the backbone during balanced tuning: ``"eval"``, or ``"train"`` as in the
@@ -90,7 +90,6 @@ class ProxyMethod(BalancedTuning, NMEMethod):
         model: Module,
         optimizer: Optimizer,
         nca: str = "code",
-        num_proxies: int = 10,
         tune_epochs: int = 20,
         tune_lr: float | int | None = None,
         tune_mode: str = "eval",
@@ -117,7 +116,7 @@ class ProxyMethod(BalancedTuning, NMEMethod):
             CosineHead,
             lambda linear: CosineHead(
                 linear.in_features,
-                num_proxies=num_proxies,
+                num_proxies=NUM_PROXIES,
                 sharpness=NME_SHARPNESS if nearest else 1.0,
                 learn_scale=not nearest,
             ),

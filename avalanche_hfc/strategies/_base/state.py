@@ -1,153 +1,136 @@
 """A strategy's state as tensors and plain data: one process saves it, another loads it and resumes
-the training bit for bit.
+the training bit for bit. It lies between steps, or between epochs of a step.
 """
 
 import copy
-from dataclasses import dataclass
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
+import torch
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import EarlyStoppingPlugin, EvaluationPlugin, LRSchedulerPlugin
 from avalanche.training.plugins.clock import Clock
 from avalanche.training.templates.base_sgd import PeriodicEval
 from torch import Tensor, nn
 
-from avalanche_hfc._types import Experience, State, Strategy
-from avalanche_hfc.plugins.herding import HerdingReplayPlugin
-from avalanche_hfc.plugins.losses import HostedPlugin
+from avalanche_hfc._types import Experience, Options, State, Strategy
 from avalanche_hfc.plugins.steps import StepTable, classes_of
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies._base.randomness import random_state, set_random_state
-from avalanche_hfc.strategies._base.resume import StepProgress
 
 FORMAT = 1
-CLOCK = (
-    "train_iterations",
-    "train_exp_counter",
-    "train_exp_epochs",
-    "train_exp_iterations",
-    "train_epoch_iterations",
-    "total_iterations",
-)
 SCHEDULE_FLAGS = ("_was_training", "_just_validated", "_executed_train_iteration")
+STOPPING = ("best_state", "best_val", "best_step")
 WITHOUT_STATE = (EvaluationPlugin, PeriodicEval, Clock)
-KEYS = frozenset(
-    (
-        "turn phase settings method stop_training model teacher teacher_step optimizer "
-        "optimizer_names optimizer_kind registered steps "
-        "clock plugins losses metrics random"
-    ).split()
-)
 
 
-@dataclass(frozen=True)
-class SavedStep:
-    """What is left to restore when the interrupted step is trained again: its start resets
-    counters, may reset the optimizer, draws.
+class Progress:
+    """Where a training stands. A state that is saved in an event lies behind it: the plugins that
+    have not had their turn have it first.
     """
 
-    state: State
+    def __init__(self) -> None:
+        self.in_step = False
+        self.event: str | None = None  # in which a state may be saved, while it runs
+        self.loaded: State | None = None  # of an interrupted step that has not been resumed
+        self._turns: deque[Callable[[], object]] = deque()
 
-    def check(self, experience: Experience, table: StepTable) -> None:
+    def call(self, strategy: Strategy, event: str, **kwargs: object) -> None:
+        """Call an event of every plugin."""
+        plugins = (plugin for plugin in strategy.plugins if hasattr(plugin, event))
+        self.event = event
+        self._turns = deque(partial(getattr(p, event), strategy, **kwargs) for p in plugins)
+        try:
+            self.finish()
+        finally:
+            self.event = None
+
+    def finish(self) -> None:
+        """Let the plugins that are left have their turn."""
+        while self._turns:
+            self._turns.popleft()()
+
+    def check_experience(self, experience: Experience, table: StepTable) -> None:
+        """Raise a ValueError for another experience than that of the step to resume."""
         expected, given = table.classes_of_step(table.current), set(classes_of(experience))
-        if expected != given:
+        if self.loaded is not None and expected != given:
             raise ValueError(
                 f"The state was saved inside step {table.current}, with classes "
                 f"{sorted(expected)}: train that experience next. "
                 f"Got one with classes {sorted(given)}."
             )
 
-    def restore(self, strategy: Strategy) -> None:
-        state = copy.deepcopy(self.state)
-        load_model(strategy.model, state["model"])
-        strategy.optimizer.load_state_dict(state["optimizer"])
-        load_rest(strategy, state)
-        strategy._stop_training = state["stop_training"]
+    def resume(self, strategy: Strategy) -> State:
+        """Restore what the start of the step has reset, once. The state; empty in a step that is
+        not resumed.
+        """
+        state, self.loaded = copy.deepcopy(self.loaded or {}), None
+        if state:
+            load_model(strategy.model, state["model"])
+            strategy.optimizer.load_state_dict(state["optimizer"])
+            load_rest(strategy, state)
+            strategy._stop_training = state["stop_training"]
+        return state
+
+
+# Saving
 
 
 def save_state(strategy: Strategy) -> State:
-    turn = strategy.progress.saving_turn()
-    check_clock(strategy, turn)
-    if strategy.progress.resume is not None:
-        return copy.deepcopy(strategy.progress.resume.state)
-    teacher = FrozenTeacher.of(strategy)
-    return copy.deepcopy(
-        {
-            "format": FORMAT,
-            "strategy": type(strategy).__name__,
-            "turn": turn,
-            "phase": None
-            if strategy.phase_running is None
-            else strategy.phase_running.state_dict(strategy),
-            "settings": strategy.chosen(),
-            "training": training_settings(strategy),
-            "method": strategy.method_state(),
-            "stop_training": strategy._stop_training,
-            "model": dict(strategy.model.state_dict()),
-            "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
-            "teacher_step": teacher.taken_after,
-            "optimizer": strategy.optimizer.state_dict(),
-            "optimizer_names": optimizer_names(strategy),
-            "optimizer_kind": type(strategy.optimizer).__name__,
-            "registered": strategy.optimized_param_id is not None,
-            "steps": StepTable.of(strategy).state_dict(),
-            "clock": {name: getattr(strategy.clock, name) for name in CLOCK},
-            "plugins": plugin_states(strategy),
-            "losses": strategy.losses.means,
-            "metrics": {
-                name: value
-                for name, value in strategy.evaluator.last_metric_results.items()
-                if isinstance(value, int | float)
-            },
-            "random": random_state(strategy.device),
-            "gradient_scale": strategy.precision.state_dict(),
-        }
-    )
-
-
-def check_clock(strategy: Strategy, turn: list | None) -> None:
-    """A plugin appended behind Avalanche's clock sees counters of the epoch or step to come."""
-    clock = next(
-        index for index, plugin in enumerate(strategy.plugins) if isinstance(plugin, Clock)
-    )
-    if turn is not None and turn[1] - 1 > clock:
+    progress = strategy.progress
+    if strategy.evaluating or (progress.in_step and progress.event is None):
+        where = (
+            "an evaluation" if strategy.evaluating else "an epoch, or in a step that an error ended"
+        )
         raise RuntimeError(
-            "state_dict: not in a plugin behind Avalanche's Clock. Pass the plugin to the "
-            "strategy, or insert it in front."
+            f"state_dict: not inside {where}. Call it between steps, or in "
+            "before_training_epoch, after_training_epoch, before_phase_epoch, after_phase_epoch "
+            "or after_training_exp of a plugin."
         )
+    progress.finish()
+    if progress.loaded is not None:
+        return copy.deepcopy(progress.loaded)
+    teacher = FrozenTeacher.of(strategy)
+    state = {
+        "format": FORMAT,
+        "strategy": type(strategy).__name__,
+        "turn": progress.event if progress.event != "after_training_exp" else None,
+        "phase": strategy.phase_state(),
+        "settings": strategy.chosen(),
+        "training": training_settings(strategy),
+        "method": strategy.method_state(),
+        "stop_training": strategy._stop_training,
+        "model": dict(strategy.model.state_dict()),
+        "teacher": None if teacher.model is None else dict(teacher.model.state_dict()),
+        "teacher_step": teacher.taken_after,
+        "optimizer": strategy.optimizer.state_dict(),
+        "optimizer_names": optimizer_names(strategy),
+        "registered": strategy.optimized_param_id is not None,
+        "steps": StepTable.of(strategy).state_dict(),
+        "clock": {n: count for n, count in vars(strategy.clock).items() if isinstance(count, int)},
+        "plugins": plugin_states(strategy),
+        "losses": strategy.losses.means,
+        "metrics": {
+            name: value
+            for name, value in strategy.evaluator.last_metric_results.items()
+            if isinstance(value, int | float)
+        },
+        "random": random_state(strategy.device),
+        "gradient_scale": strategy.hardware.precision.state_dict(),
+    }
+    return copy.deepcopy(state)
 
 
-def load_state(strategy: Strategy, state: State) -> None:
-    if state.get("format") != FORMAT or state.get("strategy") != type(strategy).__name__:
-        raise ValueError(
-            f"load_state_dict: a state of {type(strategy).__name__} in format {FORMAT} is needed, "
-            f"got {state.get('strategy')!r} in format {state.get('format')!r}."
-        )
-    missing = sorted(KEYS - state.keys())
-    if missing:
-        raise ValueError(f"load_state_dict: the state lacks {', '.join(missing)}.")
-    optimizer_name = type(strategy.optimizer).__name__
-    if state["optimizer_kind"] != optimizer_name:
-        raise ValueError(
-            f"load_state_dict: the state is of {state['optimizer_kind']}, the strategy's "
-            f"optimizer is {optimizer_name}."
-        )
-    check_settings(strategy, state)
-    check_training(strategy, state)
-    check_plugins(strategy, state)
-    state = copy.deepcopy(state)
-    strategy.model.to(strategy.device)
-    if state["registered"] and strategy.optimized_param_id is None:
-        strategy.make_optimizer(reset_optimizer_state=True)
-    load_model(strategy.model, state["model"])
-    if strategy.optimized_param_id is not None:
-        strategy.make_optimizer()  # the head's parameters are new ones
-        order_parameters(strategy, state["optimizer_names"])
-    strategy.optimizer.load_state_dict(state["optimizer"])
-    StepTable.of(strategy).load_state_dict(state["steps"])
-    load_teacher(strategy, state)
-    load_rest(strategy, state)
-    strategy.progress = StepProgress()
-    strategy.progress.resume = SavedStep(state) if state["turn"] else None
+def training_settings(strategy: Strategy) -> Options:
+    """What the strategy was given for its training beside the options of the method."""
+    return {
+        "optimizer": type(strategy.optimizer).__name__,
+        "learning rate": strategy.optimizer.defaults.get("lr"),
+        "train_mb_size": strategy.train_mb_size,
+        "train_epochs": strategy.given_epochs,
+    }
 
 
 def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
@@ -161,6 +144,116 @@ def optimizer_names(strategy: Strategy) -> list[list[str | None]]:
     ]
 
 
+def plugin_states(strategy: Strategy) -> list[State]:
+    """One entry for each plugin, in list order; None for one without a state."""
+    return [
+        {"plugin": type(plugin).__name__, "state": plugin_state(plugin)}
+        for plugin in strategy.plugins
+    ]
+
+
+def plugin_state(plugin: object) -> State | None:
+    if isinstance(plugin, LRSchedulerPlugin):
+        return {
+            "scheduler": plugin.scheduler.state_dict(),
+            "metric": vars(plugin.rolling_metric),
+            "flags": {name: getattr(plugin, name) for name in SCHEDULE_FLAGS},
+        }
+    if isinstance(plugin, EarlyStoppingPlugin):
+        return {name: getattr(plugin, name) for name in STOPPING}
+    if hasattr(plugin, "state_dict"):
+        return plugin.state_dict()
+    if type(plugin).__module__.startswith("avalanche.") and not isinstance(plugin, WITHOUT_STATE):
+        name = type(plugin).__name__
+        raise ValueError(
+            f"state_dict: {name} gives no state. Subclass it with state_dict and "
+            "load_state_dict, or leave it out."
+        )
+    return None
+
+
+def random_state(device: torch.device) -> State:
+    """The state of every generator that a training draws from."""
+    version, internal, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  # the global generator is what transforms and users draw from
+    return {
+        "torch": torch.get_rng_state(),
+        "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "python": [version, list(internal), gauss],
+        "numpy": [name, torch.tensor(np.asarray(keys, dtype=np.int64)), *rest],
+    }
+
+
+# Loading
+
+
+def load_state(strategy: Strategy, state: State) -> None:
+    check_state(strategy, state)
+    state = copy.deepcopy(state)
+    strategy.model.to(strategy.device)
+    if state["registered"] and strategy.optimized_param_id is None:
+        strategy.make_optimizer(reset_optimizer_state=True)
+    load_model(strategy.model, state["model"])
+    if strategy.optimized_param_id is not None:
+        strategy.make_optimizer()  # the head's parameters are new ones
+        order_parameters(strategy, state["optimizer_names"])
+    strategy.optimizer.load_state_dict(state["optimizer"])
+    StepTable.of(strategy).load_state_dict(state["steps"])
+    teacher = FrozenTeacher.of(strategy)
+    teacher.release()
+    if state["teacher"] is not None:
+        model = copy.deepcopy(strategy.model)
+        load_model(model, state["teacher"])
+        teacher.hold(model, state["teacher_step"])
+    load_rest(strategy, state)
+    strategy.progress = Progress()
+    strategy.progress.loaded = state if state["turn"] else None
+
+
+def check_state(strategy: Strategy, state: State) -> None:
+    """Raise a ValueError for a state of another strategy, or of one with other options or plugins:
+    to resume it would be another training.
+    """
+    name = type(strategy).__name__
+    if state.get("format") != FORMAT or state.get("strategy") != name:
+        raise ValueError(
+            f"load_state_dict: a state of {name} in format {FORMAT} is needed, "
+            f"got {state.get('strategy')!r} in format {state.get('format')!r}."
+        )
+    if isinstance(state["turn"], list):
+        raise ValueError(
+            "load_state_dict: an earlier version saved this state inside a step. Train again, or "
+            "resume with that version."
+        )
+    before = state["settings"] | state.get("training", {})
+    now = strategy.chosen() | training_settings(strategy)
+    if state["turn"] is None:
+        now.pop("train_epochs")  # between steps it may change
+    changed = [
+        f"{option} {before[option]!r}, now {value!r}"
+        for option, value in now.items()
+        if option in before and before[option] != value
+    ]
+    if changed:
+        raise ValueError(
+            f"load_state_dict: the state was trained with other options ({'; '.join(changed)}). "
+            "Build the strategy as it was."
+        )
+    saved, present = (
+        [entry["plugin"] for entry in entries if entry["state"] is not None]
+        for entries in (state["plugins"], plugin_states(strategy))
+    )
+    if saved != present:
+        raise ValueError(
+            f"load_state_dict: the state has plugins {saved}, the strategy {present}. Build the "
+            "strategy as it was."
+        )
+    states = {entry["plugin"]: entry["state"] for entry in state["plugins"]}
+    for plugin in strategy.plugins:
+        if hasattr(plugin, "check_state"):
+            plugin.check_state(states[type(plugin).__name__])
+
+
 def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
     """The parameters that the optimizer of the state had, in the order in which it met them: one
     that grew step by step has another than a fresh one.
@@ -169,27 +262,6 @@ def order_parameters(strategy: Strategy, names: list[list[str | None]]) -> None:
     for group, group_names in zip(strategy.optimizer.param_groups, names, strict=True):
         if None not in group_names:
             group["params"] = [parameters[str(name)] for name in group_names]
-
-
-def load_rest(strategy: Strategy, state: State) -> None:
-    """Everything but parameters: clock, plugins, what plugins read from evaluator and losses,
-    random state.
-    """
-    vars(strategy.clock).update(state["clock"])
-    load_plugins(strategy, state["plugins"])
-    strategy.load_method_state(state["method"])
-    strategy.losses.means = dict(state["losses"])
-    strategy.evaluator.last_metric_results = dict(state["metrics"])
-    set_random_state(state["random"], strategy.device)
-    strategy.precision.load_state_dict(state.get("gradient_scale", {}))
-
-
-def load_teacher(strategy: Strategy, state: State) -> None:
-    strategy.frozen_teacher = FrozenTeacher()
-    if state["teacher"] is not None:
-        model = copy.deepcopy(strategy.model)
-        load_model(model, state["teacher"])
-        strategy.frozen_teacher.hold(model, state["teacher_step"])
 
 
 def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
@@ -209,114 +281,38 @@ def load_model(model: nn.Module, state: dict[str, Tensor]) -> None:
     model.load_state_dict(state)
 
 
-def plugin_states(strategy: Strategy) -> list[State]:
-    """One entry for each plugin, in list order; None for one without a state."""
-    return [
-        {"plugin": type(plugin).__name__, "state": plugin_state(plugin)}
-        for plugin in strategy.plugins
-    ]
+def load_rest(strategy: Strategy, state: State) -> None:
+    """Everything but parameters: clock, plugins, what plugins read from evaluator and losses,
+    random state.
+    """
+    vars(strategy.clock).update(state["clock"])
+    saved = [entry["state"] for entry in state["plugins"] if entry["state"] is not None]
+    plugins = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
+    for plugin, plugins_state in zip(plugins, saved, strict=True):
+        load_plugin(plugin, plugins_state)
+    strategy.load_method_state(state["method"])
+    strategy.losses.means = dict(state["losses"])
+    strategy.evaluator.last_metric_results = dict(state["metrics"])
+    set_random_state(state["random"], strategy.device)
+    strategy.hardware.precision.load_state_dict(state.get("gradient_scale", {}))
 
 
-def plugin_state(plugin: object) -> State | None:
+def load_plugin(plugin: object, state: State) -> None:
     if isinstance(plugin, LRSchedulerPlugin):
-        return {
-            "scheduler": plugin.scheduler.state_dict(),
-            "metric": vars(plugin.rolling_metric),
-            "flags": {name: getattr(plugin, name) for name in SCHEDULE_FLAGS},
-        }
-    if isinstance(plugin, EarlyStoppingPlugin):
-        return {name: getattr(plugin, name) for name in ("best_state", "best_val", "best_step")}
-    if hasattr(plugin, "state_dict"):
-        return plugin.state_dict()
-    if type(plugin).__module__.startswith("avalanche.") and not isinstance(plugin, WITHOUT_STATE):
-        name = type(plugin).__name__
-        raise ValueError(
-            f"state_dict: {name} gives no state. Subclass it with state_dict and "
-            "load_state_dict, or leave it out."
-        )
-    return None
+        plugin.scheduler.load_state_dict(state["scheduler"])
+        vars(plugin.rolling_metric).update(state["metric"])
+        vars(plugin).update(state["flags"])
+    elif isinstance(plugin, EarlyStoppingPlugin):
+        vars(plugin).update(state)
+    else:
+        plugin.load_state_dict(state)  # type: ignore[attr-defined]
 
 
-def check_settings(strategy: Strategy, state: State) -> None:
-    """Raise for a state with other options: to resume it would be another training."""
-    now = strategy.chosen()
-    before = state["settings"]
-    unknown = [name for name in now if name not in before]
-    if unknown:
-        raise ValueError(
-            f"load_state_dict: the state does not say what {', '.join(unknown)} was: an earlier "
-            "version saved it, which trained otherwise. "
-            "Train again, or resume with that version."
-        )
-    changed = [
-        f"{name} {before.get(name)!r}, now {value!r}"
-        for name, value in now.items()
-        if before.get(name) != value
-    ]
-    if changed:
-        raise ValueError(
-            f"load_state_dict: the state was trained with other options ({'; '.join(changed)})."
-        )
-
-
-def training_settings(strategy: Strategy) -> State:
-    """What the strategy was given for its training beside the options of the method."""
-    return {
-        "learning rate": strategy.optimizer.defaults.get("lr"),
-        "train_mb_size": strategy.train_mb_size,
-        "train_epochs": strategy.given_epochs,
-    }
-
-
-def check_training(strategy: Strategy, state: State) -> None:
-    """Raise for a state of another learning rate or batch size, and inside a step of another number
-    of epochs: between steps that may change.
-    """
-    before = state.get("training", {})  # an earlier version did not keep it
-    changed = [
-        f"{name} {before[name]!r}, now {value!r}"
-        for name, value in training_settings(strategy).items()
-        if name in before
-        and before[name] != value
-        and (name != "train_epochs" or state["turn"] is not None)
-    ]
-    if changed:
-        raise ValueError(
-            f"load_state_dict: the state was trained otherwise ({'; '.join(changed)}). Build the "
-            "strategy as it was."
-        )
-
-
-def check_plugins(strategy: Strategy, state: State) -> None:
-    """Raise unless the plugins are those of the state: the ones with a state, and inside a step,
-    where each has its turn, all.
-    """
-    entries = zip(("saved", "present"), (state["plugins"], plugin_states(strategy)), strict=True)
-    names = {
-        which: [e["plugin"] for e in plugins if state["turn"] or e["state"] is not None]
-        for which, plugins in entries
-    }
-    if names["saved"] != names["present"]:
-        raise ValueError(
-            f"load_state_dict: the state has plugins {names['saved']}, the strategy "
-            f"{names['present']}. Build the strategy as it was."
-        )
-    saved = {entry["plugin"]: entry["state"] for entry in state["plugins"]}
-    for plugin in strategy.plugins:
-        if isinstance(plugin, HostedPlugin | HerdingReplayPlugin):
-            plugin.check_state(saved[type(plugin).__name__])
-
-
-def load_plugins(strategy: Strategy, states: list[State]) -> None:
-    with_state = [plugin for plugin in strategy.plugins if plugin_state(plugin) is not None]
-    for plugin, saved in zip(
-        with_state, [entry["state"] for entry in states if entry["state"] is not None], strict=True
-    ):
-        if isinstance(plugin, LRSchedulerPlugin):
-            plugin.scheduler.load_state_dict(saved["scheduler"])
-            vars(plugin.rolling_metric).update(saved["metric"])
-            vars(plugin).update(saved["flags"])
-        elif isinstance(plugin, EarlyStoppingPlugin):
-            vars(plugin).update(saved)
-        else:
-            plugin.load_state_dict(saved)
+def set_random_state(state: State, device: torch.device) -> None:
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and state["device"] is not None:
+        torch.cuda.set_rng_state(state["device"], device)
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -12,10 +12,10 @@ from torch.optim import Optimizer
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.strategies._base.checks import checked_count, checked_lr
 from avalanche_hfc.strategies._base.groups import FirstGroups
-from avalanche_hfc.strategies._base.phases import Phase
+from avalanche_hfc.strategies._base.phases import Phase, Phased
 
 
-class BalancedTuning:
+class BalancedTuning(Phased):
     """Mix-in for a ReplayMethod: balanced tuning after the main epochs, from the second step on.
 
     Exemplars of the new classes are chosen first. Then `tune_epochs` epochs over all exemplars
@@ -32,7 +32,7 @@ class BalancedTuning:
     memory: Any
     num_old: int
     classification: Callable[[Tensor, Tensor, Tensor], Tensor]
-    whole: Callable[[Callable[[], Tensor]], Tensor]
+    gathered: Callable[[Tensor], Tensor]
 
     def set_tuning(
         self, model: Any, optimizer: Optimizer, tune_epochs: object, tune_lr: object
@@ -105,7 +105,7 @@ class BalancedTuning:
         Returns:
             A scalar for each term, by its name.
         """
-        logits = self.whole(lambda: self.model(x))
+        logits = self.gathered(self.model(x))
         return {
             "classification": self.classification(
                 logits, targets, StepTable.of(self).on(logits)

@@ -15,15 +15,14 @@ from avalanche_hfc.lab.build import build_model, build_strategy
 from avalanche_hfc.lab.cli.look import size
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.describe import duration, phases_by_step
-from avalanche_hfc.lab.memory import fits
 from avalanche_hfc.lab.plan import (
     CHECKPOINTS,
     Measured,
     Stopwatch,
     checkpoint_bytes,
     estimate,
+    fits,
     measure,
-    plan,
     plan_all,
     real_data,
     shortened_recipe,
@@ -32,6 +31,12 @@ from avalanche_hfc.lab.table import cells_of
 from avalanche_hfc.strategies._base import compilation
 
 DIGITS = recipe("digits-b50-t5-hfc@demo")
+
+
+def plan(own, **options):
+    """The estimate of one recipe."""
+    ((_, found),) = plan_all([own], **options)
+    return found
 
 
 @pytest.fixture
@@ -108,10 +113,11 @@ def test_a_checkpoint_is_counted_byte_for_byte_and_three_may_stand_on_the_disk(e
     torch.save(strategy.state_dict(), kept)
     assert checkpoint_bytes(strategy) == pytest.approx(len(kept.getvalue()), rel=0.01)
     found = plan(DIGITS, batches=1)
-    assert found.disk == CHECKPOINTS * found.checkpoint + found.rows and found.checkpoint > 3 * len(
-        kept.getvalue()
+    assert (
+        found.disk == CHECKPOINTS * found.measured.checkpoint + found.rows
+        and found.measured.checkpoint > 3 * len(kept.getvalue())
     )  # moments, teacher
-    assert plan(recipe("digits-b0-t5-avalanche-naive@demo"), batches=1).checkpoint == 0
+    assert plan(recipe("digits-b0-t5-avalanche-naive@demo"), batches=1).measured.checkpoint == 0
 
 
 def test_the_disk_told_is_about_what_a_run_takes(tmp_path):
@@ -120,7 +126,9 @@ def test_the_disk_told_is_about_what_a_run_takes(tmp_path):
     files = content(tmp_path / "runs" / "folder-b0-t2-hfc@demo" / "0")
     options = dict(zip([word.removeprefix("--") for word in TINY[::2]], TINY[1::2], strict=True))
     found = plan(override(recipe("folder-t2@demo"), options), data_root=images, batches=1)
-    assert found.checkpoint == pytest.approx(len(files["checkpoint/last/state.pt"]), rel=0.05)
+    assert found.measured.checkpoint == pytest.approx(
+        len(files["checkpoint/last/state.pt"]), rel=0.05
+    )
     rows = sum(
         len(text) for name, text in files.items() if name.endswith(".csv") and name != "data.csv"
     )
@@ -163,7 +171,9 @@ def test_a_table_is_the_sum_of_its_runs_and_each_method_is_timed_once(monkeypatc
     monkeypatch.setattr(
         plan_module,
         "measure",
-        lambda own, *args: measured.append(own.name) or measure(own, *args),
+        lambda own, *args: (
+            measured.append(own.name) or replace(measure(own, *args), building=0.0, of_a_step=0.0)
+        ),
     )
     cells = cells_of("fh", "demo", ["icarl", "hfc"])
     monkeypatch.setattr("avalanche_hfc.lab.table.cells_of", lambda table, scale: cells)

@@ -77,7 +77,7 @@ def test_a_run_starts_from_the_weights_of_a_pretraining_and_records_what_it_took
         (["photos", "--batch-size", "512"], "28 images are fewer than a batch of 512"),
         (["photos", "--patch-size", "7"], "image_size 16 is not a multiple of patch_size 7"),
         (["photos", "--backbone", "vit_tinny"], "Unknown backbone 'vit_tinny'"),
-        (["photos", "--msa-blocks", "13"], "msa_blocks must be in 1…12; got msa_blocks=13"),
+        (["photos", "--msa-blocks", "13"], "msa_blocks must be in 1…12"),
         (["photos", "--device", "tpu7"], "No device 'tpu7' here"),
     ],
 )  # fmt: skip
@@ -120,7 +120,7 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
 ):
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     np.savez("images.npz", x_train=pixels, y_train=np.zeros(12, dtype=int))
-    from avalanche_hfc.lab.pretrain import Pretraining, Saver
+    from avalanche_hfc.lab.pretrain import Pretraining
 
     train_epoch = Pretraining.train_epoch
 
@@ -129,7 +129,6 @@ def test_labels_of_an_npz_file_are_ignored_and_ctrl_c_tells_how_to_resume(
             raise KeyboardInterrupt
         return train_epoch(training, epoch, progress)
 
-    monkeypatch.setattr(Saver, "save_if_due", lambda *given: False)  # a finished epoch is kept
     for after in (0, 1):
         with monkeypatch.context() as patch:
             patch.setattr(Pretraining, "train_epoch", partialmethod(interrupt, after=after))

@@ -114,7 +114,7 @@ def test_the_time_left_is_right_within_a_fifth_after_a_tenth(tmp_path, monkeypat
             pass_time(self, strategy, len(strategy.phase_running.batch[1])),
             phase(self, strategy, **kwargs)),
     )  # fmt: skip
-    from avalanche_hfc.lab import run as engine
+    from avalanche_hfc.lab import record as engine
 
     judge = engine.judge
     monkeypatch.setattr(

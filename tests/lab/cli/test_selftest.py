@@ -42,4 +42,4 @@ def test_a_resume_that_forgets_something_is_noticed(monkeypatch):
     load = kind.load_state_dict
     monkeypatch.setattr(kind, "load_state_dict", forgetful)
     with pytest.raises(Failed, match="parameters differ|not stopped"):
-        selftest.resumes("hfc")
+        selftest.resumes("hfc", "after_training_epoch")

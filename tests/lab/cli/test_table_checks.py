@@ -4,9 +4,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+import torch
 from image_folders import hfc
 
-from avalanche_hfc.lab import jobs
+from avalanche_hfc.lab import checkpoint, jobs
 from avalanche_hfc.lab.table import cells_of, runs_of
 
 
@@ -26,7 +27,7 @@ def test_device_data_and_disk_are_refused_once_before_the_first_run(
         hfc("table", "cifar100", *small, "--device", "tpu7")
     with pytest.raises(FileNotFoundError, match="CIFAR-100 is not on disk"):
         hfc("table", "cifar100", *small, "--data", tmp_path)
-    monkeypatch.setattr(jobs.shutil, "disk_usage", lambda path: FullDisk)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: FullDisk)
     with pytest.raises(OSError, match="checkpoints of all runs need about .* 0.0 GB are free"):
         hfc("table", "fh", "--out", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
@@ -62,9 +63,10 @@ class FullDisk:
 
 def test_the_room_is_that_of_all_runs(tmp_path, monkeypatch):
     runs = runs_of(cells_of("fh", "demo", ["icarl", "hfc"]), 3, tmp_path)
-    one = [jobs.checkpoints_size(jobs.build_model(run.recipe), 2) for run in runs]
+    models = [jobs.build_model(run.recipe) for run in runs]
+    one = [checkpoint.room_of(model, torch.optim.AdamW(model.parameters())) for model in models]
     FullDisk.free = sum(one)
-    monkeypatch.setattr(jobs.shutil, "disk_usage", lambda path: FullDisk)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: FullDisk)
     jobs.check_room(runs, tmp_path)
     FullDisk.free = sum(one) - 1
     with pytest.raises(OSError, match="No space left"):

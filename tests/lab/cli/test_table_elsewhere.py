@@ -104,12 +104,12 @@ def test_nodes_that_do_not_share_the_storage_or_the_versions_are_refused(tmp_pat
     monkeypatch.setattr(
         jobs,
         "look_from_node",
-        lambda paths: jobs.Node("n7", jobs.versions(), tuple(paths)),
+        lambda paths: ("n7", "the same", list(paths)),
     )
     with pytest.raises(ValueError, match=rf"Node n7 does not see {out}\. All nodes must share"):
         jobs.check_nodes(OneNode, out)
-    other = jobs.Node("n7", "avalanche_hfc 0.0.1", ())
-    monkeypatch.setattr(jobs, "look_from_node", lambda paths: other)
+    looked = iter(["avalanche_hfc 0.2.0", "avalanche_hfc 0.0.1"])  # here, then on the node
+    monkeypatch.setattr(jobs, "look_from_node", lambda paths: ("n7", next(looked), []))
     with pytest.raises(ValueError, match="Node n7 has avalanche_hfc 0.0.1; here is avalanche_hfc"):
         jobs.check_nodes(OneNode, out)
     assert list(tmp_path.iterdir()) == []
