@@ -18,7 +18,7 @@ from avalanche_hfc.lab.run_folder import (
     TIMES,
     RunFolder,
     blank,
-    changes,
+    differing,
     read_recipe_note,
     settings,
 )
@@ -59,6 +59,11 @@ class Rows(NamedTuple):
 def settings_of(own: Record) -> Json:
     """The settings of a recipe without the place of the data."""
     return {leaf: value for leaf, value in settings(own).items() if leaf != DATA_PLACE}
+
+
+def changes(before: Json, now: Json) -> str:
+    """The settings that differ, with both values; empty where none does."""
+    return "; ".join(f"{name} {was}, now {value}" for name, was, value in differing(before, now))
 
 
 def check_recipe(run: RunData) -> None:

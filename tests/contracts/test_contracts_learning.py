@@ -283,7 +283,7 @@ def rows_drawn_in_the_order_of(rank, monkeypatch):
 
     def grown(head, class_ids):
         class_ids = sorted({int(class_id) for class_id in class_ids}, key=rank.get)
-        head._widen(max(head.out_features, max(class_ids) + 1))
+        head._resize(max(head.out_features, max(class_ids) + 1))
         grow(head, class_ids)
 
     with monkeypatch.context() as patch:

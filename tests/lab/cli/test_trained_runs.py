@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from avalanche_hfc import load_run
-from avalanche_hfc.lab import export as export_task
+from avalanche_hfc.lab import trained_run as export_task
 
 NAMES = list(COLOURS)[:4]
 METHODS = ("hfc", "icarl", "dytox")  # the head, the nearest mean, a token per step
