@@ -14,7 +14,8 @@ from avalanche_hfc.models import ResNet32
 from avalanche_hfc.plugins.features import features_of
 from avalanche_hfc.plugins.steps import StepTable
 from avalanche_hfc.plugins.teacher import FrozenTeacher
-from avalanche_hfc.strategies._base.phases import lr_factor, optimizer_like
+from avalanche_hfc.strategies import IncrementalTemplate
+from avalanche_hfc.strategies._base.phases import Phased, lr_factor, optimizer_like
 
 # Tuning
 
@@ -272,3 +273,10 @@ def test_avalanche_takes_the_events_of_phases_for_known_ones():
         build("podnet", plugins=[At(["before_phase_epoch", "after_phase_epoch"], print)])
     with pytest.warns(UserWarning, match="incompatible callbacks"):
         build("podnet", plugins=[At("after_fish_epoch", print)])
+
+
+@pytest.mark.parametrize("bases", [(IncrementalTemplate,), (IncrementalTemplate, Phased)], ids=str)
+def test_phases_that_nothing_would_run_are_refused(bases):
+    with pytest.raises(TypeError, match="Mine has phases: derive it from Phased first"):
+        type("Mine", bases, {"phases": lambda self: []})
+    assert type("Mine", (Phased, IncrementalTemplate), {}).phases

@@ -104,6 +104,8 @@ class IncrementalTemplate(SharedBatches):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "__init__" in vars(cls):
             leading(*LEADING, criterion=CrossEntropyLoss())(cls.__init__)
+        if hasattr(cls, "phases") and cls.later_epochs is IncrementalTemplate.later_epochs:
+            raise TypeError(f"{cls.__name__} has phases: derive it from Phased first.")
         super().__init_subclass__(**kwargs)
 
     def __init__(
