@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from avalanche_hfc.benchmarks.files import divided, scan
 from avalanche_hfc.lab.names import USER_DATA, read_name
 from avalanche_hfc.lab.options import Option, Value, check
 from avalanche_hfc.lab.schema import Recipe, leaf_options
@@ -282,6 +281,8 @@ def smallest_class(dataset: str, data: Path | str) -> tuple[int, int]:
         from avalanche_hfc.benchmarks.npz import smallest_class as npz_smallest_class
 
         return npz_smallest_class(data)
+    from avalanche_hfc.benchmarks.files import divided, scan
+
     parts = scan(data).parts
     train = divided(parts[""])[0] if "" in parts else next(iter(parts.values()))
     return len(train), min((len(images) for images in train.values()), default=0)

@@ -237,6 +237,7 @@ class _DERRow(_ReplayLoopRow):
     """
 
     needs = (TASK_LABELS,)
+    refused_options = ("batch_size_mem", "beta")  # of the host: they follow, or are fixed here
 
     def __init__(self, *, mem_size: int | None = None, alpha: Number = 0.1, **common: Any):
         super().__init__(mem_size=mem_size, host_options={"alpha": alpha, "beta": 0.5}, **common)
