@@ -149,7 +149,7 @@ class HFCStrategy(IncrementalTemplate):
         else:
             parts += loss_plugins(losses)
         if optimizer_quirks:
-            check_quirks(form, optimizer)
+            check_quirks(form, optimizer, plugins or ())
             parts.insert(0, OptimizerQuirksPlugin())
         super().__init__(
             model=model,
@@ -200,11 +200,16 @@ def loss_plugins(losses: Losses) -> list[BasePlugin]:
     ]
 
 
-def check_quirks(form: str, optimizer: Optimizer) -> None:
-    """Raise a ValueError where `optimizer_quirks` would do nothing."""
+def check_quirks(form: str, optimizer: Optimizer, plugins: Sequence[BasePlugin]) -> None:
+    """Raise a ValueError where `optimizer_quirks` would do nothing, or act twice."""
     if form != "official":
         raise ValueError(
             f"HFCStrategy: optimizer_quirks=True acts only with form='official', got form={form!r}."
+        )
+    if any(isinstance(plugin, OptimizerQuirksPlugin) for plugin in plugins):
+        raise ValueError(
+            "HFCStrategy: optimizer_quirks=True, and an OptimizerQuirksPlugin among the plugins. "
+            "Leave one of them out."
         )
     if not further_groups(optimizer):
         raise ValueError(

@@ -58,4 +58,4 @@ def test_no_default_of_a_script_lies_in_the_folder_of_results(path, monkeypatch)
     }
     assert [name for name, default in paths.items() if in_results(default)] == []
     # where it writes; one that must be told has no default
-    assert list(paths) in (["out"], ["out", "runs"], ["runs"], ["runs", "collected"], [])
+    assert list(paths) in (["out"], ["out", "runs"], ["runs"], ["runs", "collected"], ["again"], [])

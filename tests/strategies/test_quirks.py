@@ -153,7 +153,7 @@ def test_they_are_refused_where_they_cannot_act():
             plugins=[OptimizerQuirksPlugin()],
         )
     with pytest.raises(
-        ValueError, match="trained with other options \\(optimizer_quirks True, now False\\)"
+        ValueError, match="trained with other options \\(optimizer_quirks True, now False"
     ):
         state = hfc(
             model, form="official", optimizer_quirks=True, optimizer=AdamW(groups)

@@ -9,7 +9,7 @@ from method_runs import build, moved, steps_of, weights
 from strategy_runs import At, benchmark_of, digit_tensors, jitter, train
 
 from avalanche_hfc.strategies import dytox
-from avalanche_hfc.strategies._base import template
+from avalanche_hfc.strategies._base import loading
 from avalanche_hfc.strategies._base.template import IncrementalTemplate
 from avalanche_hfc.strategies.dytox import DyTox, RepeatedPositions
 
@@ -72,7 +72,7 @@ def is_one_epoch(images, pool, repeats, size):
 @pytest.mark.parametrize("flat", [True, False])
 def test_main_phase_and_tuning_of_every_step_meet_an_image_three_times_in_a_row(flat, monkeypatch):
     if not flat:  # data whose layers are not understood
-        for module in (dytox, template):
+        for module in (dytox, loading):
             monkeypatch.setattr(module, "flatten", lambda data: None)
     met = images_met(build("dytox", train_epochs=1, tune_epochs=1), 2)
     x, y = digit_tensors(6, 6)

@@ -14,6 +14,7 @@ from watches import RefusesHostReads, needs_fake_cuda
 
 from avalanche_hfc import ranks
 from avalanche_hfc.plugins import FrozenTeacher, StepTable
+from avalanche_hfc.plugins.losses import HostedPlugin
 from avalanche_hfc.ranks import Share, World, arrange_layers, begin_epoch
 
 MODELS = {
@@ -43,6 +44,9 @@ def second_step(model, teacher, form="default", **options):
     StepTable.of(strategy).load_state_dict({"classes": [1, 4, 0, 5], "steps": [0, 0, 1, 1]})
     FrozenTeacher.of(strategy).hold(on_fake_cuda(teacher), 0)
     strategy._before_training()
+    for plugin in strategy.plugins:
+        if isinstance(plugin, HostedPlugin):
+            plugin.table = StepTable.of(strategy)  # as its `before_training_exp` does
     strategy.mbatch = [
         torch.empty(8, 1, 8, 8, device="cuda"),
         torch.zeros(8, dtype=torch.int64, device="cuda"),

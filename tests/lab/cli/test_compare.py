@@ -117,14 +117,23 @@ def test_a_method_that_fails_leaves_the_verdict_on_the_others(photos, tmp_path, 
 def test_the_command_that_uses_a_method_of_the_user_s_can_be_run(
     photos, tmp_path, monkeypatch, shell
 ):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "two_methods.py").write_text(
         "from avalanche_hfc.strategies import FineTune, HerdingReplay\n"
         "class Mine(HerdingReplay): pass\n"
         "class Other(FineTune): pass\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    call = ("compare", photos, "--methods", "mine:Mine,mine:Other", "--steps", "2", "--seeds", "0")
+    call = (
+        "compare",
+        photos,
+        "--methods",
+        "two_methods:Mine,two_methods:Other",
+        "--steps",
+        "2",
+        "--seeds",
+        "0",
+    )
     code, verdict, said = shell(*call, "--epochs", "1", "--out", "out")
     assert code == 0, said
     (line,) = [text for text in verdict.splitlines() if text.startswith("hfc predict ")]

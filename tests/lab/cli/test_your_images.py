@@ -16,6 +16,7 @@ from avalanche_hfc.lab import override, recipe
 from avalanche_hfc.lab.cli import commands
 from avalanche_hfc.lab.data import build_benchmark
 from avalanche_hfc.lab.overrides import with_data
+from avalanche_hfc.lab.run_folder import recipe_checksum
 
 OLD, NEW = list(COLOURS)[:3], list(COLOURS)[3:4]
 SHORT = ("--image-size", "16", "--epochs", "1", "--batch-size", "8")
@@ -50,6 +51,7 @@ def hold(root, change):
     path = root / "runs" / NAME / "0" / "recipe.json"
     note = json.loads(path.read_text())
     change(note)
+    note["sha256"] = recipe_checksum(note)
     path.write_text(json.dumps(note))
 
 
