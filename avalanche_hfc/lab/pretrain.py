@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from avalanche_hfc.benchmarks.positions import sample_seeds
 from avalanche_hfc.benchmarks.transforms import PlainTransform
 from avalanche_hfc.benchmarks.unlabelled import UnlabelledImages, random_crops
 from avalanche_hfc.lab.build import by_decay
-from avalanche_hfc.lab.checkpoint import NAMES, load_checkpoint, load_state, warn
+from avalanche_hfc.lab.checkpoint import load_checkpoint, load_state, warn
 from avalanche_hfc.lab.progress import Progress
 from avalanche_hfc.lab.ranks import check_device, machine
 from avalanche_hfc.lab.record import Saver
-from avalanche_hfc.lab.rows import Damaged, RowFile, read_note, replace_file
+from avalanche_hfc.lab.rows import RowFile, replace_file
 from avalanche_hfc.lab.run import check_disk, logged
 from avalanche_hfc.lab.run_folder import RunFolder, RunRows
 from avalanche_hfc.lab.schema import PretrainRecipe
@@ -122,14 +121,6 @@ def check_pretraining(recipe: PretrainRecipe, seed: int, folder: Path | str, dev
     held = (run_folder.metadata() or {"recipe": {}})["recipe"]
     of_images = {name: held[name] for name in ("images", "pixels") if name in held}
     run_folder.check(recipe.as_dict() | of_images, seed)
-
-
-def epochs_kept(folder: Path | str) -> int:
-    """The number of epochs after which a stopped pre-training goes on."""
-    for name in NAMES:
-        with suppress(Damaged):
-            return int(read_note(RunFolder(folder).checkpoints / name)["epoch"]) + 1
-    return 0
 
 
 def _train(

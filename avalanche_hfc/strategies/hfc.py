@@ -138,9 +138,8 @@ class HFCStrategy(IncrementalTemplate):
             prototypes=prototypes,
             gradient_weights=gradient_weights,
         )
-        rule = (
-            "greedy" if losses else "icarl-code"
-        )  # the released code's herding goes with its loss
+        # the released code's herding goes with its loss
+        rule = "greedy" if losses else "icarl-code"
         parts: list[BasePlugin] = [
             HerdingReplayPlugin(mem_size=mem_size, per_class=per_class, rule=rule)
         ]
